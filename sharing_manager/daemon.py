@@ -10,23 +10,23 @@ import socket
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Admit, Poller
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
+from emulator_runtime.sharing.modes import MODES
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import boot_id, monotonic_ns, wall_ns
 from emulator_runtime.timing.shared_clock import SharedClockFile
-from sharing_manager.arbitration import MODES
 from sharing_manager.core.manager import Manager
 from sharing_manager.devices.inventories import read_inventory, shared
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.persistence.lease_book import LeaseFile
+from sharing_manager.persistence.lease_book import LeaseBooks, LeaseFile
 from sharing_manager.service.admin_service import AdminService
 from sharing_manager.service.attaching import Attaching
+from sharing_manager.service.decision_time import DecisionTime, RunningDecisions, WarpDecisions
 from sharing_manager.service.guard import Guard, Served
 from sharing_manager.service.job_service import JobService
 from sharing_manager.service.time_budgets import GuardCounts
@@ -71,7 +71,9 @@ class Daemon:
             _make_directory("EMUGPU_MANAGER_SOCKET_DIR", settings.socket_dir)
             _make_directory("EMUGPU_MANAGER_STATE_DIR", settings.state_dir)
             self._open_state(pool)
-            self._open_sockets(JobService(self._manager), admit=None)
+            jobs = JobService(self._manager)
+            self._decide_for(jobs)
+            self._open_sockets(jobs, admit=None)
 
     def _start_in_cluster(self, layout: NodeLayout) -> None:
         from sharing_manager.in_cluster import InCluster
@@ -97,6 +99,7 @@ class Daemon:
         )
         jobs = JobService(self._manager, attaching, counts, cluster.shares)
         cluster.start(self._manager, jobs, inventory)
+        self._decide_for(jobs)
         self._guard = Guard(jobs, names.name, counts=counts)
         self._open_sockets(self._guard, admit=self._guard.admit)
 
@@ -104,9 +107,29 @@ class Daemon:
         settings = self._settings
         self._lock = _lock_state(settings)
         self._log = SqliteEventLog(settings.state_file)
-        leases = LeaseFile(settings.lease_file, f"{boot_id()} {settings.clock}")
-        self._manager = Manager(pool, self._log, _clock(settings), self._publish, leases=leases, wall=wall_ns)
+        epoch = f"{boot_id()} {settings.clock}"
+        books = LeaseBooks(LeaseFile(settings.lease_file, epoch), LeaseFile(settings.piece_file, epoch))
+        shared_clock = SharedClockFile.open(settings.clock) if settings.clock else None
+        self._warp = shared_clock is not None and shared_clock.mode == "warp"
+        # without a shared clock, the host's monotonic clock, which is the same for all processes
+        self._clock = HostClock.of_host() if shared_clock is None else HostClock(shared_clock)
+        self._manager = Manager(
+            pool,
+            self._log,
+            self._clock,
+            self._publish,
+            books=books,
+            wall=wall_ns,
+            late_ns=lambda: round(NS_PER_S * max(1.0, self._clock.rate)),
+        )
         self._admin = AdminService(self._manager, self._log)
+
+    def _decide_for(self, jobs: JobService) -> None:
+        self._decisions: DecisionTime
+        if self._warp:
+            self._decisions = self._admin.decisions = WarpDecisions(self._manager, jobs, self._admin.tell)
+        else:
+            self._decisions = RunningDecisions(self._manager, jobs, self._clock)
 
     def _open_sockets(self, jobs: Served, admit: Admit | None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -121,7 +144,7 @@ class Daemon:
         """Answer requests. Progress is written at intervals: one write per request would double the time per answer."""
         flush_ns: int | None = None
         while not self._stopping:
-            parts = [part for part in (self._cluster, self._guard) if part is not None]
+            parts = [part for part in (self._cluster, self._guard, self._decisions) if part is not None]
             dues = [due for due in (flush_ns, *(part.due_ns() for part in parts)) if due is not None]
             self._poller.poll(max(0, min(dues) - monotonic_ns()) / NS_PER_S if dues else None)
             for part in parts:
@@ -186,8 +209,7 @@ def _local_pool(settings: Settings) -> DevicePool:
         pool = DevicePool()
         pool.apply_inventory(shared(inventory, settings.sharing_config))
         return pool
-    mode = MODES[settings.sharing]
-    return DevicePool(inventory, lambda: mode(None))
+    return DevicePool(inventory, MODES[settings.sharing])
 
 
 def _make_directory(variable: str, path: str) -> None:
@@ -214,10 +236,3 @@ def _lock_state(settings: Settings) -> IO[bytes]:
         fix = "the old pod is still ending: wait, or delete it" if in_cluster else "give each node its own"
         raise ClusterError(f"{path}: another sharing manager uses this state; {fix}") from error
     return file
-
-
-def _clock(settings: Settings) -> Clock:
-    """The shared clock if one is configured, else the host's monotonic clock, which is the same for all processes."""
-    if settings.clock:
-        return HostClock(SharedClockFile.open(settings.clock))
-    return HostClock.of_host()

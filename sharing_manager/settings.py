@@ -9,6 +9,7 @@ from typing import ClassVar
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.node.settings import EnvSettings, setting
+from emulator_runtime.sharing.modes import MODES
 
 FROM_NODE = "kubernetes"
 """Value of `inventory` that means the annotation of the Kubernetes Node."""
@@ -32,7 +33,9 @@ class Settings(EnvSettings):
     socket_dir: str = setting("directory of the sockets: manager.sock for jobs, admin.sock for the node's owner", "")
     state_dir: str = setting("directory of what survives a restart (grants, events)", "")
     clock: str = setting("file of the shared clock; empty: the host's monotonic clock", "")
-    sharing: str = setting("sharing mode of the devices of an inventory that is a list: exclusive or fifo", "exclusive")
+    sharing: str = setting(
+        f"sharing mode of the devices of an inventory that is a list: {', '.join(MODES)}", "exclusive"
+    )
     sharing_config: str = setting("time-slicing file as NVIDIA's device plugin takes it (YAML); empty: none", "")
     kubernetes: bool = setting(
         "1: get the inventory and pods from the API server, and send it Events; 0: don't", default=False
@@ -97,6 +100,10 @@ class Settings(EnvSettings):
     @property
     def lease_file(self) -> Path:
         return self._state / "leases"
+
+    @property
+    def piece_file(self) -> Path:
+        return self._state / "pieces"
 
     @property
     def lock_file(self) -> Path:

@@ -60,11 +60,12 @@ class TimedWork:
     """Work given as a duration that holds for every GPU type. The duration is divided among the job's steps.
 
     With a `sensitivity`, `duration_s` holds at speed 1; more or fewer CPUs and memory change the speed. Example: 100 s at
-    speed 2 take 50 s.
+    speed 2 take 50 s. `host_s`: the part of each step in which the host works and the GPU waits.
     """
 
     duration_s: float
     sensitivity: Sensitivity | None = None
+    host_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,15 @@ class ModelWork:
 
     `batch_size` is per GPU. `input_cpu_s`: CPU time that the input pipeline needs for one step of the whole job.
     `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
-    step_costs/communication.py computes. GPUs on several nodes always exchange gradients.
+    step_costs/communication.py computes. GPUs on several nodes always exchange gradients. `host_s`: time of the host before
+    each step, in which the GPU waits.
     """
 
     model: str
     batch_size: int
     input_cpu_s: float = 0.0
     exchanges: bool = False
+    host_s: float = 0.0
 
 
 Work = TimedWork | ModelWork

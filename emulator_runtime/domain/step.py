@@ -35,12 +35,14 @@ class StepTimes:
 
     The steps add up to `total_device_ns` exactly. Example: 10 ns in 3 steps are steps of 3, 3 and 4 ns. The input
     pipeline prepares step k+1 while the device works on step k (double buffering). Each input takes `input_ns`; the
-    pipeline starts with the first input when the run starts.
+    pipeline starts with the first input when the run starts. Before each step the host works for `host_ns`, while the device
+    does nothing for this job.
     """
 
     steps: int
     total_device_ns: int
     input_ns: int = 0
+    host_ns: int = 0
 
     @classmethod
     def of_profile(cls, profile: StepProfile, steps: int, input_s: float = 0.0) -> StepTimes:
@@ -50,13 +52,25 @@ class StepTimes:
         """Device time of `count` steps from step `first` (0-based)."""
         return self.total_device_ns * (first + count) // self.steps - self.total_device_ns * first // self.steps
 
+    def remaining_ns(self, first: int) -> int:
+        """Device time of the steps from `first` on."""
+        return self.device_ns(first, self.steps - first)
+
     def end_ns(self, first: int, count: int) -> int:
         """Time from the start of a run at step `first` until `count` steps are done."""
         if count == 0:
             return 0
         device_bound = self.input_ns + self.device_ns(first, count)
         input_bound = count * self.input_ns + self.device_ns(first + count - 1)
-        return max(device_bound, input_bound)
+        return max(device_bound, input_bound) + count * self.host_ns
+
+    def next_issue_ns(self, ended_ns: int, issued_ns: int) -> int:
+        """When a step is issued, if the one before it was issued at `issued_ns` and ends at `ended_ns`."""
+        return max(ended_ns, issued_ns + self.input_ns) + self.host_ns
+
+    def first_issue_ns(self, begin_ns: int) -> int:
+        """When the first step of a run that begins at `begin_ns` is issued."""
+        return begin_ns + self.input_ns + self.host_ns
 
     def issue_ns(self, first: int, index: int) -> int:
         """When the step at `index` of a run (0: its first) is issued: the previous step has ended and its input is ready.

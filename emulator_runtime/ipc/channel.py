@@ -23,6 +23,10 @@ class Channel:
         self._socket = sock
         self._decoder = Decoder()
         self._ready: deque[Message] = deque()
+        self.sent = self.received = 0
+        """Number of messages."""
+        self.ended = False
+        """Whether `fill` has found the end of the stream, or this side has closed it."""
 
     @classmethod
     def connect(cls, path: Path, timeout_s: float | None = None) -> Self:
@@ -50,6 +54,7 @@ class Channel:
     def send(self, message: Message) -> None:
         try:
             self._socket.sendall(encode(message))
+            self.sent += 1
         except OSError as error:
             raise ManagerUnavailableError(f"the connection broke while sending: {error.strerror or error}") from error
 
@@ -66,8 +71,30 @@ class Channel:
             data = self._socket.recv(_CHUNK_BYTES)
         except OSError as error:
             raise ManagerUnavailableError(f"the connection broke: {error.strerror or error}") from error
-        self._ready.extend(self._decoder.feed(data))
+        messages = self._decoder.feed(data)
+        self.received += len(messages)
+        self._ready.extend(messages)
         return bool(data)
+
+    def arrived(self) -> Message | None:
+        """The next message that has arrived, if there is one. Raises ManagerUnavailableError at the end of the stream."""
+        self.fill()
+        message = self.read_already()
+        if message is None and self.ended:
+            raise ManagerUnavailableError("the other side closed the connection")
+        return message
+
+    def fill(self) -> None:
+        """Read what has arrived, without waiting; `ended` says whether nothing comes any more."""
+        while not self.ended and wait_readable([self], 0):
+            try:
+                self.ended = not self._read()
+            except ManagerUnavailableError:
+                self.ended = True
+
+    def read_already(self) -> Message | None:
+        """The next message of those that have been read."""
+        return self._ready.popleft() if self._ready else None
 
     def request(self, message: Message) -> Message:
         """Send a message and wait for the reply. If the peer has closed the connection, its last message says why."""
@@ -83,6 +110,7 @@ class Channel:
         return self.receive()
 
     def close(self) -> None:
+        self.ended = True
         self._socket.close()
 
 

@@ -3,18 +3,23 @@ device: requests carry their issue time and are repeated after a reconnect, and 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from emulator_runtime.domain.errors import ManagerUnavailableError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc import control
+from emulator_runtime.ipc.channel import Channel, wait_readable
 from emulator_runtime.ipc.control import ControlChannel, share_in
 from emulator_runtime.ipc.fields import mapping, mappings, text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.sharing.demands import MAX_UNIT_NS
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 PATIENCE_S = 30.0
@@ -23,21 +28,67 @@ _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 200_000_000
 _LEAST_ANSWER_S = 1.0
 _MAX_REASON = 2000
+_LONGEST_WAIT_S = 3600.0
+EXCLUSIVE = "exclusive"
+"""The mode of a device that has one holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedDevice:
-    """An emulated GPU in the reply to attach. `index` is its index on the node, `memory_bytes` its nominal memory."""
+    """An emulated GPU in the reply to attach. `index` is its index on the node, `memory_bytes` its nominal memory. `mode` says
+    how jobs share it."""
 
     uuid: str
     index: int
     gpu_type: str
     memory_bytes: int
+    mode: str = EXCLUSIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client tries to reach an unavailable manager (host seconds), and by which clock."""
+
+    seconds: float = PATIENCE_S
+    now: Callable[[], int] = monotonic_ns
+    sleep: Callable[[int], None] = sleep_ns
+
+
+class Messages(Protocol):
+    """How a client waits for messages of the manager; a warp clock must know of it (ipc/warp.py)."""
+
+    def watch(self, name: str, channel: Channel) -> None:
+        """The client has opened this connection, which the manager knows by the same name."""
+        ...
+
+    def wait_for_message(self, channel: Channel) -> None:
+        """Wait until something has arrived or can be read, or the connection was closed."""
+        ...
+
+
+class BlockingMessages:
+    """Waits in the kernel."""
+
+    def watch(self, name: str, channel: Channel) -> None:
+        """Nothing to prepare."""
+
+    def wait_for_message(self, channel: Channel) -> None:
+        wait_readable([channel], _LONGEST_WAIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Device time for a step."""
+
+    step: int
+    duration_ns: int
+    issue_ns: int
+    remaining_ns: int
 
 
 class ManagerClient:
     """The connection of one job. Raises RefusedError, OutOfMemoryError, DeviceLostError or ProtocolError as the manager
-    replies, and ManagerUnavailableError if the manager is unavailable for longer than `patience_s`.
+    replies, and ManagerUnavailableError if the manager is unavailable for longer than `patience`.
 
     `job_id` may be empty if the manager knows the job from its pod. With `follow_host`, the manager sends changes of the
     job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index), `shared`
@@ -50,20 +101,24 @@ class ManagerClient:
         token: str,
         job_id: str = "",
         *,
-        patience_s: float = PATIENCE_S,
+        patience: Patience | None = None,
         follow_host: bool = False,
-        now: Callable[[], int] = monotonic_ns,
-        sleep: Callable[[int], None] = sleep_ns,
+        messages: Messages | None = None,
     ) -> None:
         self._path = path
         self._token = token
         self.job_id = job_id
-        self._patience_s = patience_s
+        self._patience = patience or Patience()
         self._follow_host = follow_host
         self._share: HostShare | None = None
-        self._now = now
-        self._sleep = sleep
+        self._messages = messages or BlockingMessages()
         self._channel: ControlChannel | None = None
+        self._name, self._connections = secrets.token_hex(8), 0
+        self._wanted: _Wanted | None = None
+        self._pieces: dict[str, tuple[int, Lease]] = {}
+        """By device: the last step that was answered, and the answer."""
+        self._stop: tuple[int, int] | None = None
+        """When the manager asked for the end of the run, and the last step that it answers."""
         self._steps_done: int | None = None
         self._after_ns = 0
         self._memory: tuple[int, int] | None = None
@@ -86,6 +141,8 @@ class ManagerClient:
         self.close()
         self._connected_before = False
         self._steps_done = steps_done
+        self._wanted = self._stop = None
+        self._pieces.clear()
         self._request_as_holder(None)
 
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
@@ -93,15 +150,30 @@ class ManagerClient:
         self._memory = (persistent_bytes, peak_bytes)
         self._request_as_holder(self._reservation())
 
-    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
-        """Request device time for `step`, issued at `issue_ns`. `Lease.stop` means that the run must end instead."""
+    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease:
+        """Request device time for `step`, issued at `issue_ns`, and wait for the answer. `Lease.stop` means that the run must
+        end instead, at `start_ns`. `remaining_ns`: device time of the steps that are left, this one included."""
         self._steps_done = step
+        if self._demands:
+            return self._demanded(_Wanted(step, duration_ns, issue_ns, remaining_ns))
         reply = self._request_as_holder({"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns})
         if reply.get("stop"):
             return Lease(issue_ns, issue_ns, stop=True)
         lease = Lease(whole(reply, "start_ns"), whole(reply, "end_ns"))
         self._after_ns = lease.start_ns
         return lease
+
+    def demand(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
+        """Demand time of shared devices for a step; `lease` waits for the answer. On exclusive devices there is nothing to do."""
+        if self._demands and self._stop is None:
+            self._want(_Wanted(step, duration_ns, issue_ns, remaining_ns))
+
+    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
+        """Demand the next step while the present one runs, so that others on the devices don't always come first; not if it is
+        issued so late that the manager would refuse it."""
+        present_ns = max((lease.start_ns for _, lease in self._pieces.values()), default=0)
+        if issue_ns <= present_ns + MAX_UNIT_NS:
+            self.demand(step, duration_ns, issue_ns, remaining_ns)
 
     def release(self, steps_done: int) -> None:
         """Release the devices after a stop; the checkpoint is written."""
@@ -120,14 +192,13 @@ class ManagerClient:
 
         An amount of 0 means that the manager didn't send it. Raises ProtocolError.
         """
-        if self._channel is not None:
-            try:
-                self._share = self._channel.new_share(least_cpu_milli=0) or self._share
-            except ManagerUnavailableError:
-                self.close()  # the next request reconnects, and the reply to attach has the share
-            except ProtocolError:
-                self.close()
-                raise
+        try:
+            self._take_notifications()
+        except ProtocolError:
+            self.close()
+            raise
+        if self._channel is not None and self._channel.ended:
+            self.close()  # the next request reconnects, and the reply to attach has the share
         share, self._share = self._share, None
         return share
 
@@ -136,8 +207,79 @@ class ManagerClient:
             self._channel.close()
             self._channel = None
 
+    @property
+    def _demands(self) -> bool:
+        """Whether the devices are shared, so that their time is demanded and decided later."""
+        return any(device.mode != EXCLUSIVE for device in self.devices)
+
+    def _demanded(self, wanted: _Wanted) -> Lease:
+        """The pieces of all devices for this step, from the earliest start to the latest end."""
+        self._send({"op": "report", "steps_done": wanted.step})
+        self._want(wanted)
+        while True:
+            if self._channel is None:
+                self._request_as_holder(None)
+            assert self._channel is not None
+            self._take_notifications()
+            if (answer := self._answer(wanted)) is not None:
+                return answer
+            if self._channel.ended:
+                self.close()
+            else:
+                self._messages.wait_for_message(self._channel)
+
+    def _answer(self, wanted: _Wanted) -> Lease | None:
+        """The lease for this step as far as the manager has answered."""
+        if self._stop is not None and wanted.step > self._stop[1]:
+            stop_ns = max(wanted.issue_ns, self._stop[0])
+            return Lease(stop_ns, stop_ns, stop=True)
+        leases = [lease for step, lease in self._pieces.values() if step == wanted.step]
+        if len(leases) < len(self.devices):
+            return None
+        return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
+
+    def _want(self, wanted: _Wanted) -> None:
+        """Demand this step, unless that has been done."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            for message in self._outstanding():
+                self._send(message)
+
+    def _outstanding(self) -> list[Message]:
+        """The demands for the wanted step that haven't been answered."""
+        if (wanted := self._wanted) is None:
+            return []
+        demand: Message = {"op": "demand", "sequence": wanted.step, "ready_ns": wanted.issue_ns}
+        demand |= {"work_ns": wanted.duration_ns, "remaining_ns": wanted.remaining_ns}
+        answered = {uuid for uuid, (step, _) in self._pieces.items() if step == wanted.step}
+        return [demand | {"resource": device.uuid} for device in self.devices if device.uuid not in answered]
+
+    def _send(self, message: Message) -> None:
+        """Send a message without a reply. If the connection is lost, the next request finds that and sends it again."""
+        if self._channel is not None:
+            try:
+                self._channel.send(message)
+            except ManagerUnavailableError:
+                self._channel.close()
+
+    def _take_notifications(self) -> None:
+        """Apply what the manager has sent between replies. Raises ProtocolError, and the manager's error about a message."""
+        if self._channel is None:
+            return
+        for message in self._channel.notifications():
+            match message["op"]:
+                case control.PIECE:
+                    lease = Lease(whole(message, "start_ns"), whole(message, "end_ns"))
+                    self._pieces[text(message, "resource")] = whole(message, "sequence"), lease
+                case control.STOP:
+                    self._stop = whole(message, "at_ns"), whole(message, "last", least=-1)
+                case _:
+                    self._share = share_in(message, least_cpu_milli=0)
+        if (error := self._channel.read_already()) is not None:  # messages are answered only by errors
+            raise_for(error)
+
     def _end(self, state: str, message: Message) -> None:
-        self._memory = None  # not needed any more; reserving it again after a reconnect could fail
+        self._memory = self._wanted = None  # not needed any more; reserving it again after a reconnect could fail
         steps_done = message.get("steps_done")
         if isinstance(steps_done, int):
             self._steps_done = steps_done
@@ -154,18 +296,18 @@ class ManagerClient:
 
     def _request(self, message: Message | None) -> Message:
         """Send a message (None: only attach). Reconnects and repeats it while the manager is unavailable."""
-        started_ns, pause_ns = self._now(), _FIRST_PAUSE_NS
+        started_ns, pause_ns = self._patience.now(), _FIRST_PAUSE_NS
         while True:
             try:
                 return self._try(message)
             except ManagerUnavailableError:
                 self.close()
-                if self._now() - started_ns > self._patience_s * NS_PER_S:
+                if self._patience.now() - started_ns > self._patience.seconds * NS_PER_S:
                     raise
             except ProtocolError:
                 self.close()  # the rest of the stream can't be parsed
                 raise
-            self._sleep(pause_ns)
+            self._patience.sleep(pause_ns)
             pause_ns = min(2 * pause_ns, _LONGEST_PAUSE_NS)
 
     def _try(self, message: Message | None) -> Message:
@@ -177,17 +319,22 @@ class ManagerClient:
         return raise_for(self._channel.request(message))
 
     def _connect(self) -> None:
-        channel = ControlChannel.connect(self._path, max(self._patience_s, _LEAST_ANSWER_S))
+        channel = ControlChannel.connect(self._path, max(self._patience.seconds, _LEAST_ANSWER_S))
+        self._connections += 1
         try:
             reply = raise_for(channel.request(self._attachment()))
             self._take(reply)
             if self._memory is not None and not self._ended:
                 raise_for(channel.request(self._reservation()))
+            for message in self._outstanding() if not self._ended else ():
+                channel.send(message)
         except BaseException:
             channel.close()
             raise
         self.reconnects += self._connected_before
         self._channel, self._connected_before = channel, True
+        if self._demands:
+            self._messages.watch(self._connection_name, channel)
 
     def _take(self, reply: Message) -> None:
         """Apply the reply to attach. If this client knows the number of finished steps, its number is kept."""
@@ -207,12 +354,17 @@ class ManagerClient:
             "version": PROTOCOL_VERSION,
             "token": self._token,
             "after_ns": self._after_ns,
+            "connection": self._connection_name,
         }
         if self.job_id:
             attachment["job_id"] = self.job_id
         if self._follow_host:
             attachment["host"] = True
         return attachment if self._steps_done is None else attachment | {"steps_done": self._steps_done}
+
+    @property
+    def _connection_name(self) -> str:
+        return f"{self._name}.{self._connections}"
 
     def _reservation(self) -> Message:
         assert self._memory is not None
@@ -221,5 +373,9 @@ class ManagerClient:
 
 def _device(entry: Message) -> AttachedDevice:
     return AttachedDevice(
-        text(entry, "uuid"), whole(entry, "index"), text(entry, "gpu_type"), whole(entry, "memory_bytes")
+        text(entry, "uuid"),
+        whole(entry, "index"),
+        text(entry, "gpu_type"),
+        whole(entry, "memory_bytes"),
+        text(entry, "mode", EXCLUSIVE),
     )

@@ -6,48 +6,56 @@ import socket
 from collections import deque
 
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.ipc.channel import Channel, wait_readable
+from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.fields import whole
 from emulator_runtime.ipc.frames import Message
 
-_RESIZE = "resize"
+RESIZE, PIECE, STOP = "resize", "piece", "stop"
+_NOTIFICATIONS = frozenset({RESIZE, PIECE, STOP})
 
 
 def resize_message(host: HostShare) -> Message:
     """The notification that the CPUs or memory of a running job change. It has no reply."""
-    return {"op": _RESIZE, "cpu_milli": host.cpu_milli, "memory_bytes": host.memory_bytes}
+    return {"op": RESIZE, "cpu_milli": host.cpu_milli, "memory_bytes": host.memory_bytes}
 
 
 class ControlChannel(Channel):
-    """A channel that separates resize notifications from replies; `new_share` returns them."""
+    """A channel that separates notifications from replies and orders; `notifications` returns them."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
-        self._shares: deque[Message] = deque()
+        self._notified: deque[Message] = deque()
 
     def receive(self) -> Message:
-        """The next message that isn't a resize notification. Raises like Channel.receive."""
-        while (message := super().receive()).get("op") == _RESIZE:
-            self._shares.append(message)
+        """The next message that isn't a notification. Raises like Channel.receive."""
+        while (message := super().receive()).get("op") in _NOTIFICATIONS:
+            self._notified.append(message)
+        return message
+
+    def read_already(self) -> Message | None:
+        while (message := super().read_already()) is not None and message.get("op") in _NOTIFICATIONS:
+            self._notified.append(message)
         return message
 
     def receive_order(self) -> Message:
-        """The next order, for a process without a run. Earlier resize notifications are dropped: their run has ended."""
+        """The next order, for a process without a run. Earlier notifications are dropped: their run has ended."""
         message = self.receive()
-        self._shares.clear()
+        self._notified.clear()
         return message
+
+    def notifications(self, op: str = "") -> list[Message]:
+        """The notifications (with `op`: those of one kind) that have arrived and nobody has taken. Doesn't wait."""
+        self.fill()
+        self._notified.extend(message for message in self._ready if message.get("op") in _NOTIFICATIONS)
+        self._ready = deque(message for message in self._ready if message.get("op") not in _NOTIFICATIONS)
+        taken = [message for message in self._notified if op in ("", message["op"])]
+        self._notified = deque(message for message in self._notified if op not in ("", message["op"]))
+        return taken
 
     def new_share(self, *, least_cpu_milli: int = 1) -> HostShare | None:
         """The latest resize notification, or None. Doesn't wait. Raises ProtocolError if it is invalid."""
-        while wait_readable([self], 0) and self._read():
-            pass
-        self._shares.extend(message for message in self._ready if message.get("op") == _RESIZE)
-        self._ready = deque(message for message in self._ready if message.get("op") != _RESIZE)
-        if not self._shares:
-            return None
-        last = self._shares[-1]
-        self._shares.clear()
-        return share_in(last, least_cpu_milli)
+        found = self.notifications(RESIZE)
+        return share_in(found[-1], least_cpu_milli) if found else None
 
 
 def share_in(message: Message, least_cpu_milli: int = 1) -> HostShare:

@@ -42,6 +42,18 @@ def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:
     return value
 
 
+def wholes(message: Message, name: str, *, least: int = 0, most: int = MAX_NS) -> list[int]:
+    """A list of at most 1,024 whole numbers from `least` to `most`; empty if missing. Raises ProtocolError."""
+    value = message.get(name, [])
+    if (
+        not isinstance(value, list)
+        or len(value) > 1024
+        or not all(type(v) is int and least <= v <= most for v in value)
+    ):
+        raise ProtocolError(f"field {name!r} must be a list of whole numbers from {least} to {most}")
+    return value
+
+
 def mapping(message: Message, name: str) -> Message:
     """A nested object. Raises ProtocolError if it is missing or mistyped."""
     value = message.get(name)

@@ -11,7 +11,10 @@ from typing import Any
 
 from emulator_runtime.domain.errors import ProtocolError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+OLDEST_VERSION = 2
+"""The manager serves clients of this version too; they get no time of devices that several of them share by other modes than
+FIFO."""
 MAX_FRAME_BYTES = 256 * 1024
 _LENGTH_BYTES = 4
 

@@ -33,6 +33,7 @@ MAX_WAITING_BYTES = 64 * 1024
 """Maximum number of bytes that a peer may send while its reply is being computed; with more it is disconnected."""
 ACCEPT_AGAIN_S = 0.1
 """Pause of a listener that can neither accept nor refuse a connection because no descriptor is free (host seconds)."""
+_FD_SETSIZE = 1024
 TURN_MESSAGES = 16
 """Requests of one peer that are answered before other peers' requests: about a millisecond at 30 to 60 us each."""
 
@@ -97,6 +98,8 @@ class Connection:
         self._paused = False
         self._held = False
         self.open = True
+        self.sent = self.received = 0
+        """Number of messages; one that was read but not served yet doesn't count."""
         self._watch()
 
     def send(self, message: Message) -> None:
@@ -104,6 +107,7 @@ class Connection:
         if not self.open:
             return
         self._unsent += encode(message)
+        self.sent += 1
         self._flush()
 
     def close(self) -> None:
@@ -236,6 +240,7 @@ class Connection:
             self._poller.next_round(self._take_turn)
 
     def _deliver(self, message: Message) -> None:
+        self.received += 1
         try:
             self._on_message(self, message)
         except EmuGpuError as error:
@@ -276,7 +281,7 @@ class Poller:
     """Waits for sockets and calls their callbacks. If `poll(0)` returns 0, no message is on its way to this process."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         self._listeners: list[Listener] = []
         self._registered: dict[int, int] = {}
         self._preferred: set[int] = set()
@@ -432,7 +437,7 @@ class Poller:
         turns, self._next_round = self._next_round, []
         if self._paused:
             timeout_s = self._at_most_a_pause(timeout_s)
-        ready = self._selector.select(0 if turns else timeout_s)
+        ready = self._select(0 if turns else timeout_s)
         if self._preferred and len(ready) > 1:
             ready.sort(key=lambda entry: entry[0].fd not in self._preferred)
         for key, mask in ready:
@@ -446,6 +451,13 @@ class Poller:
         for turn in turns:
             turn()
         return len(ready) + len(turns)
+
+    def _select(self, timeout_s: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """The selector waits whole milliseconds; select(2) on its descriptor (which is low: it was opened first) is precise."""
+        if timeout_s and (descriptor := self._selector.fileno()) < _FD_SETSIZE:
+            select.select([descriptor], [], [], timeout_s)
+            timeout_s = 0
+        return self._selector.select(timeout_s)
 
     def stop_listening(self) -> None:
         """Accept no new connections and remove the socket files."""

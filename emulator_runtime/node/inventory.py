@@ -1,7 +1,7 @@
 """The emulated GPUs of a node and their resource names, in one JSON format for a file, a Node's annotation and a pool.
 
 {"version": 1, "node": "worker1", "pool": "default", "compat": {"nvidiaEnv": false}, "resources": [
-  {"name": "emugpu.dev/emuGPU", "replicas": 1, "failRequestsGreaterThanOne": false, "devices": [
+  {"name": "emugpu.dev/emuGPU", "replicas": 1, "sharing": "exclusive", "failRequestsGreaterThanOne": false, "devices": [
     {"index": 0, "gpu_type": "A100-SXM4-80GB", "memory_bytes": 85899345920, "numa_node": 0, "link_group": 0,
      "healthy": true, "reason": ""}]}]}
 """
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.json_document import Field, parse
 from emulator_runtime.node.layout import HOST_RESOURCE
@@ -22,6 +23,10 @@ MAX_DEVICES = 1024
 """Maximum per node. The largest machines have 16 GPUs, so more is a mistake; a message with 1024 devices is still small."""
 MAX_REPLICAS = 1024
 MAX_INDEX = 65535
+EXCLUSIVE = "exclusive"
+SHARING_MODES = ("fifo", "fair", "weighted", "priority", "srtf", "mps", "time-slicing")
+"""The ways in which several holders share a device (emulator_runtime/sharing/modes)."""
+DEFAULT_SHARING = "fifo"
 
 _SEPARATOR = "::"
 # An extended resource's name: DNS subdomain, slash, qualified name. Source: Kubernetes API, pkg/apis/core/v1/helper
@@ -50,12 +55,18 @@ class DeviceEntry:
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """The devices behind one resource name. With `replicas` > 1, that many holders share each device."""
+    """The devices behind one resource name. With `replicas` > 1, that many holders share each device, in the way that `sharing`
+    names."""
 
     name: str
     devices: tuple[DeviceEntry, ...]
     replicas: int = 1
     fail_requests_greater_than_one: bool = False
+    sharing: str = EXCLUSIVE
+
+    def __post_init__(self) -> None:
+        if self.replicas > 1 and self.sharing == EXCLUSIVE:
+            object.__setattr__(self, "sharing", DEFAULT_SHARING)
 
     def device_ids(self, entry: DeviceEntry) -> tuple[str, ...]:
         """The ids under which the kubelet knows this device: its UUID, or `UUID::0`, `UUID::1`, ... if it is shared."""
@@ -148,16 +159,19 @@ def repeated(names: Iterable[str | int]) -> str | int | None:
 
 
 def _resource(document: Field, node: str) -> ResourceEntry:
-    members = document.members(("name", "devices"), ("replicas", "failRequestsGreaterThanOne"))
+    members = document.members(("name", "devices"), ("replicas", "failRequestsGreaterThanOne", "sharing"))
     name = members["name"].text()
     if not is_resource_name(name):
         raise members["name"].error(f"{name!r} is no name of an extended resource, such as emugpu.dev/emuGPU")
-    fail = members.get("failRequestsGreaterThanOne")
+    fail, sharing = members.get("failRequestsGreaterThanOne"), members.get("sharing")
+    if sharing is not None and sharing.text() not in (EXCLUSIVE, *SHARING_MODES):
+        raise UnknownNameError(f"{sharing.place}: {sharing.path}", "way to share a GPU", sharing.text(), SHARING_MODES)
     return ResourceEntry(
         name=name,
         devices=tuple(_device(f, node) for f in members["devices"].elements()),
         replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS) if "replicas" in members else 1,
         fail_requests_greater_than_one=fail.flag() if fail else False,
+        sharing=sharing.text() if sharing is not None else EXCLUSIVE,
     )
 
 
@@ -197,6 +211,7 @@ def _resource_json(resource: ResourceEntry) -> dict[str, object]:
     return {
         "name": resource.name,
         "replicas": resource.replicas,
+        "sharing": resource.sharing,
         "failRequestsGreaterThanOne": resource.fail_requests_greater_than_one,
         "devices": [
             {

@@ -15,9 +15,24 @@ from itertools import count
 from typing import Protocol
 
 from emulator_runtime.domain.errors import RefusedError
+from emulator_runtime.domain.units import NS_PER_S
 
 WHOLE_MILLI = 1000
 """The whole resource, in thousandths."""
+MAX_UNIT_NS = 600 * NS_PER_S
+"""The longest demand for a shared resource: others queue behind it until it ends, even if its own job ends earlier. A demand
+may be ready that far ahead, since it may queue behind one of that length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a job uses a device: its place in the workload, the rank of the process, the share of the device in
+    thousandths, and its priority (higher goes first). A mode reads the terms that it knows."""
+
+    row: int = 0
+    rank: int = 0
+    milli: int = WHOLE_MILLI
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +124,14 @@ class Engine(Protocol):
         """Forgets a session, and frees what it was given beyond `now_ns`. The caller has advanced to `now_ns`."""
         ...
 
+    def uses(self, session: str) -> bool:
+        """Whether the session has joined."""
+        ...
+
+    def hold(self, until_ns: int) -> None:
+        """Begins nothing before `until_ns`, because of work that the engine doesn't know. No effect where work overlaps."""
+        ...
+
 
 Place = tuple[int, int, int, int, int]
 """The order of demands between which a mode makes no difference: readiness, row, rank, sequence. The last number is unique; it
@@ -174,3 +197,9 @@ class WithSessions:
 
     def withdraw(self, session: str) -> None:
         del self._sessions.queued[session]
+
+    def uses(self, session: str) -> bool:
+        return session in self._sessions.joined
+
+    def hold(self, until_ns: int) -> None:
+        """No effect: work overlaps, or only one session can have any."""

@@ -78,6 +78,9 @@ class PickNext(WithSessions):
             self._free_ns = min(self._free_ns, max(now_ns, self._start_ns))
             self._served, self._within_unit = "", False
 
+    def hold(self, until_ns: int) -> None:
+        self._free_ns = max(self._free_ns, until_ns)
+
     def _serve(self, when_ns: int) -> Answer:
         self._make_ready(when_ns)
         picked, key = self._picked()

@@ -42,6 +42,15 @@ class HostClock:
         anchors, wall = self._source.sample()
         return anchors.emulated_at(wall)
 
+    @property
+    def rate(self) -> float:
+        """Emulated per host time; 0 while the clock is paused."""
+        return self._source.sample()[0].rate
+
+    def host_ns(self, deadline_ns: int) -> int | None:
+        """When `deadline_ns` comes by the host's monotonic clock; None while the clock is paused."""
+        return self._source.sample()[0].wall_at(deadline_ns)
+
     def wait_until_ns(self, deadline_ns: int) -> int:
         """Wait until `deadline_ns` and return the lag in emulated nanoseconds, also for a deadline that is already past.
 

@@ -104,7 +104,7 @@ def _standby(control: ControlChannel, *, refused: bool) -> int:
 
 
 def _run(order: RunOrder, clock: Clock, control: ControlChannel) -> Message:
-    client = SeveralManagers.of(order)
+    client = SeveralManagers.of(order, clock if isinstance(clock, WarpClock) else None)
     run = TrainingRun(order, clock, client, new_share=control.new_share)
     try:
         outcome = run.run()

@@ -109,22 +109,30 @@ class RunOrder:
 
 def _work_message(work: Work) -> Message:
     if isinstance(work, TimedWork):
-        stated: Message = {"duration_s": work.duration_s}
+        stated: Message = {"duration_s": work.duration_s, "host_s": work.host_s}
         if work.sensitivity is not None:
             stated |= {"cpu_speeds": _lists(work.sensitivity.cpu), "memory_speeds": _lists(work.sensitivity.memory)}
         return stated
     exchanges = {"exchanges": True} if work.exchanges else {}
-    return {"model": work.model, "batch_size": work.batch_size, "input_cpu_s": work.input_cpu_s, **exchanges}
+    stated = {
+        "model": work.model,
+        "batch_size": work.batch_size,
+        "input_cpu_s": work.input_cpu_s,
+        "host_s": work.host_s,
+    }
+    return stated | exchanges
 
 
 def _work(message: Message) -> Work:
     if "duration_s" in message:
-        return TimedWork(seconds(message, "duration_s"), _sensitivity(message) if "cpu_speeds" in message else None)
+        speeds = _sensitivity(message) if "cpu_speeds" in message else None
+        return TimedWork(seconds(message, "duration_s"), speeds, seconds(message, "host_s", 0.0))
     return ModelWork(
         text(message, "model"),
         whole(message, "batch_size", least=1),
         seconds(message, "input_cpu_s", 0.0),
         exchanges=message.get("exchanges") is True,
+        host_s=seconds(message, "host_s", 0.0),
     )
 
 

@@ -47,7 +47,8 @@ class PodManager(Protocol):
     def steps_done(self) -> int: ...
     def attach(self, steps_done: int | None) -> None: ...
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None: ...
-    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease: ...
+    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease: ...
+    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None: ...
     def release(self, steps_done: int) -> None: ...
     def finish(self, steps_done: int) -> None: ...
     def new_share(self) -> HostShare | None: ...
@@ -176,26 +177,34 @@ class PodTraining:
     def _steps(self, times: StepTimes) -> PodOutcome:
         assert self._done is not None
         crossing = self._group.barrier(self._done, self._clock.now_ns(), stop=self._stop.asked)
-        end_ns, input_ready_ns = crossing.end_ns, crossing.end_ns + times.input_ns
-        self.seen.begin(end_ns)
+        issue_ns = times.first_issue_ns(crossing.end_ns)
+        self.seen.begin(crossing.end_ns)
         while self._done < times.steps:
             if crossing.stop:
                 return self._stopped(crossing.stop)
-            issue_ns = max(end_ns, input_ready_ns)
             self._wait(issue_ns)
             times = self._up_to_date(times)
-            input_ready_ns = issue_ns + times.input_ns  # the next input is prepared while the device works
             with self._stop.interruptible():
-                lease = self._manager.lease(self._done, times.device_ns(self._done), issue_ns)
+                lease = self._manager.lease(
+                    self._done, times.device_ns(self._done), issue_ns, times.remaining_ns(self._done)
+                )
             if lease.stop:
                 self._group.leave(f"the sharing manager told rank {self._group.rank} to stop")
                 return self._stopped("the sharing manager")
+            if self._group.nodes == 1:  # otherwise the end of the slowest rank isn't known before the barrier
+                self._queue_next(times, self._done + 1, times.next_issue_ns(lease.end_ns, issue_ns))
             self.lags.add(self._wait(lease.end_ns))
             crossing = self._group.barrier(self._done + 1, lease.end_ns, stop=self._stop.asked)
-            end_ns = crossing.end_ns
-            self._paced_ns += max(times.device_ns(self._done), times.input_ns)
+            issue_ns = times.next_issue_ns(crossing.end_ns, issue_ns)
+            self._paced_ns += max(times.device_ns(self._done), times.input_ns) + times.host_ns
             self._count(lease)
         return self._finish()
+
+    def _queue_next(self, times: StepTimes, step: int, issue_ns: int) -> None:
+        """While the present step runs, so that others on a shared device don't always come first."""
+        if step < times.steps:
+            with self._stop.interruptible():
+                self._manager.queue(step, times.device_ns(step), issue_ns, times.remaining_ns(step))
 
     def _up_to_date(self, times: StepTimes) -> StepTimes:
         """The times of the following steps; they change if the pod's CPUs or memory have changed."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.client import ManagerClient, Messages
 from emulator_runtime.workloads.order import RunOrder
 
 
@@ -20,10 +20,10 @@ class SeveralManagers:
         self._clients = clients
 
     @classmethod
-    def of(cls, order: RunOrder) -> SeveralManagers:
-        """The clients for an order; a job on one node has one."""
+    def of(cls, order: RunOrder, messages: Messages | None = None) -> SeveralManagers:
+        """The clients for an order; a job on one node has one. `messages`: how they wait for answers."""
         grants = ((order.manager, order.token), *order.others)
-        return cls([ManagerClient(path, token, order.job_id) for path, token in grants])
+        return cls([ManagerClient(path, token, order.job_id, messages=messages) for path, token in grants])
 
     @property
     def reconnects(self) -> int:
@@ -37,11 +37,17 @@ class SeveralManagers:
         for client in self._clients:
             client.reserve(persistent_bytes, peak_bytes)
 
-    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
+    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
+        for client in self._clients:
+            client.queue(step, duration_ns, issue_ns, remaining_ns)
+
+    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease:
         """From the earliest start to the latest end. Any node may stop the run; leases of other nodes for it stay unused."""
+        for client in self._clients:
+            client.demand(step, duration_ns, issue_ns, remaining_ns)
         leases = []
         for client in self._clients:
-            leases.append(client.lease(step, duration_ns, issue_ns))
+            leases.append(client.lease(step, duration_ns, issue_ns, remaining_ns))
             if leases[-1].stop:
                 return leases[-1]
         return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))

@@ -29,7 +29,8 @@ class Manager(Protocol):
 
     def attach(self, steps_done: int) -> None: ...
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None: ...
-    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease: ...
+    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease: ...
+    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None: ...
     def release(self, steps_done: int) -> None: ...
     def finish(self, steps_done: int) -> None: ...
     def fail(self, reason: str) -> None: ...
@@ -115,16 +116,17 @@ class TrainingRun:
     def _steps(self, times: StepTimes, done: int, begin_ns: int) -> tuple[int, int]:
         """Run steps until all are done or the manager stops the run. Returns the finished steps and the time."""
         times = self._up_to_date(times)
-        end_ns, input_ready_ns = begin_ns, begin_ns + times.input_ns
+        end_ns, issue_ns = begin_ns, times.first_issue_ns(begin_ns)
         while done < times.steps and not self._asked_to_stop():
-            issue_ns = max(end_ns, input_ready_ns)
             if issue_ns > end_ns:
                 self._clock.wait_until_ns(issue_ns)
             times = self._up_to_date(times)
-            input_ready_ns = issue_ns + times.input_ns  # the next input is prepared while the device works
-            lease = self._manager.lease(done, times.device_ns(done), issue_ns)
+            lease = self._manager.lease(done, times.device_ns(done), issue_ns, times.remaining_ns(done))
             if lease.stop:
-                return done, issue_ns
+                return done, lease.start_ns
+            issue_ns = times.next_issue_ns(lease.end_ns, issue_ns)
+            if done + 1 < times.steps:  # while this step runs, so that others on the device don't always come first
+                self._manager.queue(done + 1, times.device_ns(done + 1), issue_ns, times.remaining_ns(done + 1))
             self.lags.add(self._clock.wait_until_ns(lease.end_ns))
             done, end_ns = done + 1, lease.end_ns
             self._steps_run += 1

@@ -148,6 +148,9 @@ def _configuration(job: JobSpec, way: Configuration) -> Json:
 
 def _profile(job: JobSpec, way: Configuration) -> Json:
     work = job.work[way.name]
+    if work.host_s:
+        problem = "EmuJobs have no host time between their steps; remove the column"
+        raise InputError(f"job {job.job_id!r}: host_s", problem)
     if not isinstance(work, TimedWork):
         if work.input_cpu_s:
             problem = "EmuJobs have no input pipeline; remove the column"

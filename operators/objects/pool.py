@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval, Len
 from pydantic import Field, StrictBool, StrictStr
 
 from emulator_runtime.domain.gpu import GpuSpec
-from emulator_runtime.node.inventory import Compat, is_resource_name
+from emulator_runtime.node.inventory import SHARING_MODES, Compat, is_resource_name
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.kube.documents import Key, object_at, text_at, whole_at
@@ -102,7 +102,7 @@ class Gpus(Part):
 
 
 class SharedResource(Part):
-    """An element of sharing.timeSlicing.resources."""
+    """An element of sharing.timeSlicing.resources or sharing.mps.resources."""
 
     name: _OTHER_NAME
     rename: _OTHER_NAME = ""
@@ -112,7 +112,7 @@ class SharedResource(Part):
     )
 
 
-class TimeSlicing(Part):
+class SharedResources(Part):
     """As in the file of NVIDIA's device plugin."""
 
     rename_by_default: StrictBool = Field(False, description="Offer a shared resource as <name>.shared.")
@@ -123,9 +123,15 @@ class TimeSlicing(Part):
 
 
 class Sharing(Part):
-    """spec.sharing; node/time_slicing.py applies it."""
+    """spec.sharing; node/sharing_file.py applies it."""
 
-    time_slicing: TimeSlicing | None = None
+    time_slicing: SharedResources | None = None
+    mps: SharedResources | None = None
+    mode: Literal["", "fifo", "fair", "weighted", "priority", "srtf", "mps", "time-slicing"] = Field(
+        "",
+        description="How the holders share a device; what the section stands for where this is absent.",
+        json_schema_extra={"enum": list(SHARING_MODES)},
+    )
 
 
 class Imitated(Part):
@@ -155,6 +161,20 @@ class UnhealthyDevice(Part):
     reason: Annotated[str, text_type(most=256)] = served("marked unhealthy in the pool")
 
 
+def _own_resources(section: str, shared: Callable[[Sharing], SharedResources | None]) -> Rule:
+    """Only the pool's own resources may be shared."""
+    path = f"self.sharing.{section}"
+    return Rule(
+        f"spec.sharing.{section}.resources: name the pool's own resource (spec.resourceName or spec.gpus[].resourceName), "
+        "or nvidia.com/gpu, which stands for it",
+        f"!has(self.sharing) || !has({path}) || {path}.resources.all(r, "
+        "r.name.startsWith('nvidia.com/') || !r.name.contains('/') || r.name == self.resourceName || "
+        "(has(self.gpus) && self.gpus.exists(g, has(g.resourceName) && g.resourceName == r.name)))",
+        lambda spec: spec.owns(shared(spec.shared)),
+        at=f"sharing.{section}.resources",
+    )
+
+
 class PoolSpec(Part):
     """What a pool gives each of its nodes; without `gpus` emulated CPUs and memory alone."""
 
@@ -171,14 +191,13 @@ class PoolSpec(Part):
             lambda spec: sum(each.count for each in spec.gpus) <= _MOST_GPUS,
             at="gpus",
         ),
+        _own_resources("timeSlicing", lambda sharing: sharing.time_slicing),
+        _own_resources("mps", lambda sharing: sharing.mps),
         Rule(
-            "spec.sharing.timeSlicing.resources: name the pool's own resource (spec.resourceName or spec.gpus[].resourceName), "
-            "or nvidia.com/gpu, which stands for it",
-            "!has(self.sharing) || !has(self.sharing.timeSlicing) || self.sharing.timeSlicing.resources.all(r, "
-            "r.name.startsWith('nvidia.com/') || !r.name.contains('/') || r.name == self.resourceName || "
-            "(has(self.gpus) && self.gpus.exists(g, has(g.resourceName) && g.resourceName == r.name)))",
-            lambda spec: spec.shares_its_own,
-            at="sharing.timeSlicing.resources",
+            "spec.sharing.mps: goes not together with timeSlicing; keep one of them",
+            "!has(self.sharing) || !has(self.sharing.timeSlicing) || !has(self.sharing.mps)",
+            lambda spec: spec.shared.time_slicing is None or spec.shared.mps is None,
+            at="sharing.mps",
         ),
     )
     selector: Selector = served(
@@ -218,14 +237,12 @@ class PoolSpec(Part):
         ),
     ] = Field((), alias="unhealthy", description="Devices that are broken on purpose.")
 
-    @property
-    def shares_its_own(self) -> bool:
-        """Whether each shared resource is one of the pool's, or may be NVIDIA's name for it."""
-        slicing = self.shared.time_slicing
+    def owns(self, section: SharedResources | None) -> bool:
+        """Whether each shared resource of the section is one of the pool's, or may be NVIDIA's name for it."""
         own = {self.resource_name, *(each.resource_name for each in self.gpus)}
-        return slicing is None or all(
+        return section is None or all(
             shared.name.startswith("nvidia.com/") or "/" not in shared.name or shared.name in own
-            for shared in slicing.resources
+            for shared in section.resources
         )
 
     @cached_property
@@ -234,7 +251,7 @@ class PoolSpec(Part):
 
     @cached_property
     def sharing(self) -> Mapping[str, object]:
-        """As it is written, for node/time_slicing.py."""
+        """As it is written, for node/sharing_file.py."""
         return self.shared.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @property

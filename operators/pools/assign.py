@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from emulator_runtime.node.time_slicing import apply_time_slicing
+from emulator_runtime.node.sharing_file import apply_sharing
 from operators.objects.node import Node
 from operators.objects.pool import Pool, PoolSpec
 
@@ -77,9 +77,7 @@ def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
         pool=pool,
         compat=spec.compat,
     )
-    return (
-        apply_time_slicing(inventory, spec.sharing, f"EmuGPUPool {pool}: spec.sharing") if spec.sharing else inventory
-    )
+    return apply_sharing(inventory, spec.sharing, f"EmuGPUPool {pool}: spec.sharing") if spec.sharing else inventory
 
 
 def _entries(spec: PoolSpec, node: str) -> Iterator[tuple[str, DeviceEntry]]:

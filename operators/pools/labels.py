@@ -13,7 +13,7 @@ from collections import Counter
 
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.units import MIB
-from emulator_runtime.node.inventory import DeviceEntry, Inventory
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.objects.node import POOL_LABEL
 
@@ -34,8 +34,9 @@ def labels_of(inventory: Inventory, *, nvidia: bool) -> dict[str, str]:
     gpu_type = Counter(entry.device.gpu_type for entry in entries).most_common(1)[0][0]
     spec = bundled_catalogue().specs[gpu_type]
     memory_bytes = next(entry.device.memory_bytes for entry in entries if entry.device.gpu_type == gpu_type)
-    replicas = max(resource.replicas for resource in inventory.resources)
-    facts = _facts(spec, memory_bytes, entries, replicas)
+    shared = max(inventory.resources, key=lambda resource: resource.replicas)
+    replicas = shared.replicas
+    facts = _facts(spec, memory_bytes, entries, shared)
     labels = {f"{OWN_PREFIX}{name}": value for name, value in facts.items()} | pool
     if nvidia:
         renamed = all(resource.name.endswith(".shared") for resource in inventory.resources if resource.replicas > 1)
@@ -50,7 +51,8 @@ def label_value(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-_.")
 
 
-def _facts(spec: GpuSpec, memory_bytes: int, entries: list[DeviceEntry], replicas: int) -> dict[str, str]:
+def _facts(spec: GpuSpec, memory_bytes: int, entries: list[DeviceEntry], shared: ResourceEntry) -> dict[str, str]:
+    """`shared`: the resource with the most replicas."""
     major, _, minor = spec.compute_capability.partition(".")
     return {
         "gpu.present": "true",
@@ -60,9 +62,16 @@ def _facts(spec: GpuSpec, memory_bytes: int, entries: list[DeviceEntry], replica
         "gpu.family": label_value(spec.architecture.casefold()),
         "gpu.compute.major": major,
         "gpu.compute.minor": minor or "0",
-        "gpu.replicas": str(replicas),
-        "gpu.sharing-strategy": "time-slicing" if replicas > 1 else "none",
+        "gpu.replicas": str(shared.replicas),
+        "gpu.sharing-strategy": _strategy(shared),
     }
+
+
+def _strategy(shared: ResourceEntry) -> str:
+    """NVIDIA's names; every way in which holders take turns is time slicing."""
+    if shared.replicas == 1:
+        return "none"
+    return "mps" if shared.sharing == "mps" else "time-slicing"
 
 
 def _nvidia_only() -> dict[str, str]:

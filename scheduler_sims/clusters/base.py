@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -81,6 +81,23 @@ class Start:
         """When the first step begins, if no other start is served first."""
         begin_ns = self.at_ns + to_ns(costs.begin_s(resumed=self.steps_done > 0))
         return begin_ns + to_ns(costs.shared_start_s) * self.later_tasks
+
+
+def sharing_of(start: Start, shared: Mapping[str, str]) -> dict[str, str]:
+    """How each shared device of a start is shared, by UUID, on a cluster with these `shared` devices; empty if the job has whole
+    devices for itself. Raises PolicyError for a part of a device that is exclusive, or a job on devices of both kinds."""
+    shares = [share for task in start.allocation.tasks for share in task.shares]
+    found = {
+        share.device: shared[share.device] for share in shares if share.device is not None and share.device in shared
+    }
+    if found and len(found) < len(shares):
+        raise PolicyError(f"job {start.job.job_id!r}: its devices must be all shared, or all exclusive and whole")
+    if not found and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
+        raise PolicyError(
+            f"job {start.job.job_id!r}: the plan gives it a part of a device that is exclusive; plan whole devices, or "
+            "write how its node shares them into the cluster file, such as 'sharing: mps'"
+        )
+    return found
 
 
 def refuse_shares(start: Start, cluster: str) -> None:

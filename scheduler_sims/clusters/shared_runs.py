@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.sharing.demands import Demand, Engine
+from emulator_runtime.sharing.demands import Demand, Engine, Terms
 from emulator_runtime.sharing.modes import MODES
 from scheduler_sims.clusters.base import Start
 
@@ -66,11 +66,12 @@ class SharedRuns:
             for share in task.shares:
                 assert share.device is not None
                 mode = MODES[modes[share.device]]
-                session = mode.session(f"{job_id}/{rank}", start.job.row, rank, share.milli)
+                terms = Terms(start.job.row, rank, share.milli, share.priority)
+                session = mode.session(f"{job_id}/{rank}", terms)
                 self._engines.setdefault(share.device, mode.engine()).join(session)
                 names[share.device] = session.name
                 self._jobs[session.name] = job_id
-        issue_ns = begin_ns + times.input_ns
+        issue_ns = times.first_issue_ns(begin_ns)
         found = self._runs[job_id] = _SharedRun(job_id, times, names, start.steps_done, issue_ns, 0, times.steps)
         self._issue(found)
 
@@ -133,7 +134,7 @@ class SharedRuns:
         run.ended_ns, run.end_ns = run.end_ns, 0
         if run.next >= run.last:
             return [RunEnd(run.job_id, run.ended_ns, run.next)]
-        run.issue_ns = max(run.ended_ns, run.issue_ns + run.times.input_ns)
+        run.issue_ns = run.times.next_issue_ns(run.ended_ns, run.issue_ns)
         self._issue(run)
         return []
 
@@ -147,8 +148,7 @@ class SharedRuns:
         return True
 
     def _issue(self, run: _SharedRun) -> None:
-        work_ns = run.times.device_ns(run.next)
-        left_ns = run.times.device_ns(run.next, run.times.steps - run.next)
+        work_ns, left_ns = run.times.device_ns(run.next), run.times.remaining_ns(run.next)
         run.unanswered = set(run.devices)
         for uuid, name in run.devices.items():
             self._engines[uuid].submit(Demand(name, run.next, run.issue_ns, work_ns, remaining_ns=left_ns))

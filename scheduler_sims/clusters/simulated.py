@@ -14,16 +14,15 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue, sharing_of
 from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.clusters.shared_runs import RunEnd, SharedRuns
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.interface.costs import ClusterCosts
-from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
+from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
 
 _WITHIN = -1
@@ -106,7 +105,7 @@ class SimulatedCluster:
         return events
 
     def start(self, start: Start) -> None:
-        sharing = self._sharing(start)
+        sharing = sharing_of(start, self._truth.cluster.sharing)
         number = self._next_number()
         times = self._truth.step_times(start.job, start.allocation)
         begin_ns = self._starts.begin_ns(start)
@@ -213,22 +212,6 @@ class SimulatedCluster:
             self._push(run, end.at_ns, Happening.FINISHED, end.steps_done)
         else:
             self._push(run, end.at_ns + run.release_ns, Happening.STOPPED, end.steps_done)
-
-    def _sharing(self, start: Start) -> dict[str, str]:
-        """How each shared device of a start is shared; empty if it has whole devices for itself. Raises PolicyError."""
-        known = self._truth.cluster.sharing
-        shares = [share for task in start.allocation.tasks for share in task.shares]
-        shared = {
-            share.device: known[share.device] for share in shares if share.device is not None and share.device in known
-        }
-        if shared and len(shared) < len(shares):
-            raise PolicyError(f"job {start.job.job_id!r}: its devices must be all shared, or all exclusive and whole")
-        if not shared and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
-            raise PolicyError(
-                f"job {start.job.job_id!r}: the plan gives it a part of a device that is exclusive; plan whole devices, or "
-                "write how its node shares them into the cluster file, such as 'sharing: mps'"
-            )
-        return shared
 
     def _advance(self, now_ns: int) -> None:
         if now_ns > self._now_ns:

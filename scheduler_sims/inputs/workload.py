@@ -50,6 +50,7 @@ COLUMNS: Mapping[str, str] = {
     "model": "profiled model (see `emugpu profile list`, or synergy/NAME), instead of gpu_duration_s",
     "batch_size": "batch size per GPU of the model",
     "input_cpu_s": "CPU seconds that the input pipeline needs per step (default 0)",
+    "host_s": "seconds before each step in which the host works and the GPU waits, part of gpu_duration_s (default 0)",
     "steps": f"training steps (default {DEFAULT_STEPS} for durations)",
     "weight": "share weight of the job (default 1)",
 }
@@ -121,7 +122,9 @@ def _stretched(job: JobSpec, factor: float) -> JobSpec:
 
 
 def _stretched_work(work: Work, factor: float) -> Work:
-    return replace(work, duration_s=work.duration_s * factor) if isinstance(work, TimedWork) else work
+    if not isinstance(work, TimedWork):
+        return work
+    return replace(work, duration_s=work.duration_s * factor, host_s=work.host_s * factor)
 
 
 def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[tuple[int, JobSpec]]:
@@ -222,7 +225,10 @@ class _Row:
         least = HostShare(*(ceil(each / nodes) for each in (self._cpu_milli("cpus"), self._memory("memory_gib"))))
         if timed and not family:
             # A model beside a duration is a label: the duration counts.
-            return sensitivity.of_columns(self._gpu_duration_s(), least, nodes, self._number, self.place)
+            timed_work, host = sensitivity.of_columns(self._gpu_duration_s(), least, nodes, self._number, self.place)
+            return replace(timed_work, host_s=self._host_s(timed_work)), host
+        if family and self._text("host_s"):
+            raise InputError(f"{self.place}: host_s", "is for jobs whose speed doesn't depend on their CPUs and memory")
         for column in sensitivity.COLUMNS:
             if self._text(column):
                 raise InputError(
@@ -238,8 +244,21 @@ class _Row:
             if not self._text(needed):
                 raise InputError(f"{self.place}: {needed}", f"is missing, but model is {model}")
         batch_size, input_cpu_s = self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0)
-        work = ModelWork(model, batch_size, input_cpu_s, exchanges=bool(self._text("nodes")))
+        host_s, exchanges = self._number("host_s", 0.0), bool(self._text("nodes"))
+        work = ModelWork(model, batch_size, input_cpu_s, exchanges=exchanges, host_s=host_s)
         return work, sensitivity.Host(least, HostShare(0))
+
+    def _host_s(self, work: TimedWork) -> float:
+        """The host's part of each step, which must leave time for the GPU."""
+        host_s, steps = self._number("host_s", 0.0), self._whole("steps", DEFAULT_STEPS, least=1)
+        if host_s and work.sensitivity is not None:
+            raise InputError(f"{self.place}: host_s", "is for jobs whose speed doesn't depend on their CPUs and memory")
+        if host_s * steps >= work.duration_s and host_s:
+            problem = (
+                f"{steps} steps with {host_s:g} s of the host each leave none of {work.duration_s:g} s for the GPU"
+            )
+            raise InputError(f"{self.place}: host_s", problem)
+        return host_s
 
     def _nodes(self) -> int:
         """How many equal parts the GPU configuration has."""

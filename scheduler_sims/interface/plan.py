@@ -23,13 +23,15 @@ class DeviceShare:
     """A share of one device.
 
     `device` is a UUID; None means any free device of `gpu_type`, and the cluster reports which one it took.
-    `milli`: thousandths of the device. `memory_bytes`: the job's peak memory on it; 0 if not stated.
+    `milli`: thousandths of the device. `memory_bytes`: the job's peak memory on it; 0 if not stated. `priority`: where jobs
+    share the device by priority, a job with a higher one goes first.
     """
 
     device: str | None
     gpu_type: str
     milli: int = WHOLE_DEVICE_MILLI
     memory_bytes: int = 0
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,11 @@
-"""Arbitration of device time: one file for each sharing mode, and the table of modes."""
+"""Who may hold a device, and the device time that is booked: for one holder, and for several."""
 
-from collections.abc import Callable, Mapping
-
+from emulator_runtime.sharing.modes import Mode
 from sharing_manager.arbitration.base import Arbiter, Booking
 from sharing_manager.arbitration.exclusive import Exclusive
 from sharing_manager.arbitration.fifo import Fifo
 
-MODES: Mapping[str, Callable[[Booking | None], Arbiter]] = {"exclusive": Exclusive, "fifo": Fifo}
 
-
-def mode_of(replicas: int) -> Callable[[Booking | None], Arbiter]:
-    """The mode of a device with this number of replicas in the inventory."""
-    return MODES["fifo" if replicas > 1 else "exclusive"]
+def arbiter_of(mode: Mode, booking: Booking | None = None) -> Arbiter:
+    """The arbiter of a device that is shared by this mode; it continues with these bookings."""
+    return Fifo(booking) if mode.shared else Exclusive(booking)

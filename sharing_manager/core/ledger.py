@@ -7,6 +7,7 @@ from collections.abc import Callable
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, DeviceLostError, RefusedError
 from emulator_runtime.domain.lease import Lease
+from sharing_manager.core.shared_time import SharedTime
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState
 from sharing_manager.grants.identity import PodIdentity
@@ -34,12 +35,13 @@ class Ledger:
         clock: Clock,
         on_event: OnEvent,
         leases: LeaseBook,
+        shared: SharedTime,
         *,
         wall: Callable[[], int],
     ) -> None:
         self.pool, self.log, self.clock, self.wall = pool, log, clock, wall
         self._on_event = on_event
-        self._leases = leases
+        self._leases, self.shared = leases, shared
         self.on_pod_event: Callable[[PodIdentity, ManagerEvent], None] = lambda *_: None
         """Called in addition to `on_event` for events about a pod."""
         self.grants = Registry()
@@ -125,13 +127,14 @@ class Ledger:
             self.record("progress", grant)
         if grant.last_lease is not None:
             self._leases.record(grant.digest, VOID, grant.last_lease)
+        self.shared.leave(grant)
         grant.last_step, grant.last_lease = VOID, None
 
     def abandon_lease(self, grant: Grant) -> None:
         """The process that requested the lease has ended: return the time after now, and forget the answer."""
         now_ns = self.clock.now_ns()
-        self.pool.cut(grant.holder, grant.uuids, now_ns)
         self.forget_lease(grant)
+        self.pool.cut(grant.holder, grant.uuids, now_ns)
         self._leases.forget(grant.digest)
         grant.floor_ns = now_ns
 
@@ -154,6 +157,7 @@ class Ledger:
     def _yield_devices(self, grant: Grant, state: GrantState, kind: str, reason: str) -> None:
         """Remove the grant from its devices, and return its unused leases."""
         if grant.live and (grant.of_owner or grant.state is GrantState.ATTACHED):
+            self.shared.leave(grant)
             self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
         grant.state, grant.stopping = state, False
         grant.last_step, grant.last_lease = VOID, None

@@ -9,32 +9,37 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.domain.units import NS_PER_S, to_s
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.grant_files import token_digest
 from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.sharing.demands import MAX_UNIT_NS, Demand, Terms
+from emulator_runtime.sharing.modes import Mode
 from sharing_manager.core.ledger import Ledger, OnEvent
 from sharing_manager.core.pods import Pods
+from sharing_manager.core.shared_time import Decision, SharedTime, too_long
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState, derived_token
 from sharing_manager.persistence.event_log import EventLog
-from sharing_manager.persistence.lease_book import LeaseBook, MemoryLeases
+from sharing_manager.persistence.lease_book import LeaseBooks
 from sharing_manager.telemetry.model import NodeTelemetry
 from sharing_manager.telemetry.snapshot import Counters, snapshot
 
 STOP = Lease(0, 0, stop=True)
-MAX_SHARED_NS = 600 * NS_PER_S
-"""The longest step on a shared device: jobs that queue behind it wait for its end, even if its own job ends earlier."""
+AFTER_START = 30
+"""Seconds of the host after the manager's start in which demands may be late: the patience of clients."""
 
 
 class Manager:
     """The owner of a node's emulated GPUs. `on_event` is called after an event has been written to the log; `wall`
-    returns the host's date and time for events. `pods` attaches the pods whose tokens the device plugin minted.
+    returns the host's date and time for events, `late_ns` the emulated time of one second of the host. `pods` attaches the
+    pods whose tokens the device plugin minted.
 
     Raises ClusterError if the log contains a grant of the node's owner for devices that the pool doesn't have.
     """
@@ -46,22 +51,28 @@ class Manager:
         clock: Clock,
         on_event: OnEvent,
         *,
-        leases: LeaseBook | None = None,
+        books: LeaseBooks | None = None,
         wall: Callable[[], int] = lambda: 0,
+        late_ns: Callable[[], int] = lambda: NS_PER_S,
     ) -> None:
         self._pool = pool
         self._log = log
         self._clock = clock
-        self._ledger = Ledger(pool, log, clock, on_event, leases or MemoryLeases(), wall=wall)
+        books = books or LeaseBooks()
+        self._shared = SharedTime(pool, clock, books.pieces)
+        self._ledger = Ledger(pool, log, clock, on_event, books.leases, self._shared, wall=wall)
         self._grants = self._ledger.grants
         self._counters = Counters()
+        self._late_ns, self._started_ns = late_ns, clock.now_ns()
         self.pods = Pods(self._ledger)
+        self.on_stop: Callable[[Grant, int], None] = lambda *_: None
+        """Called with a grant whose run is to stop, and the number of the last demand that is answered."""
 
     # --- for the node's owner (a cluster, an administrator) ---------------------------------------------------------
 
-    def grant(self, job_id: str, devices: Iterable[str], steps_done: int) -> Grant:
-        """Grant devices to a job. Raises RefusedError for a device that is unknown or held by another job, and
-        DeviceLostError for an unhealthy one."""
+    def grant(self, job_id: str, devices: Iterable[str], steps_done: int, terms: Iterable[Terms] = ()) -> Grant:
+        """Grant devices to a job; `terms`: for each device, where it is shared. Raises RefusedError for a device that is unknown
+        or held by another job, and DeviceLostError for an unhealthy one."""
         wanted = tuple(devices)
         has = self._grants.of_owner(job_id)
         if has is not None and has.live:
@@ -73,7 +84,16 @@ class Manager:
         nonce = secrets.token_hex(16)
         digest = token_digest(derived_token(self._log.secret, nonce))
         now_ns = self._clock.now_ns()
-        grant = Grant(digest, job_id, wanted, steps_done, now_ns, logged_steps=steps_done, nonce=nonce)
+        grant = Grant(
+            digest,
+            job_id,
+            wanted,
+            steps_done,
+            now_ns,
+            logged_steps=steps_done,
+            nonce=nonce,
+            terms=tuple(terms),
+        )
         self._ledger.admit(grant)
         self._grants.add(grant)
         self._ledger.record("granted", grant)
@@ -88,7 +108,9 @@ class Manager:
         for grant in self._live_of(job_id):
             if not grant.stopping:
                 grant.stopping = True
+                last = self._shared.stop(grant)
                 self._ledger.record("stopping", grant)
+                self.on_stop(grant, last)
 
     def revoke(self, job_id: str, reason: str) -> None:
         """Take a job's devices away at once, because its process has ended."""
@@ -114,6 +136,10 @@ class Manager:
 
     def _live_of(self, job_id: str) -> list[Grant]:
         return [grant for grant in self._grants.of_job(job_id) if grant.live]
+
+    def now_ns(self) -> int:
+        """The emulated time now."""
+        return self._clock.now_ns()
 
     # --- for the node -----------------------------------------------------------------------------------------------
 
@@ -157,8 +183,11 @@ class Manager:
 
     def shared(self, grant: Grant) -> bool:
         """Whether other holders may compute on one of the grant's devices."""
-        devices = (self._pool.find(uuid) for uuid in grant.uuids)
-        return any(device is not None and device.replicas > 1 for device in devices)
+        return any(mode.shared for mode in self.modes_of(grant))
+
+    def modes_of(self, grant: Grant) -> list[Mode]:
+        """The way in which each of the grant's devices is shared."""
+        return [self._pool.mode(uuid) for uuid in grant.uuids]
 
     def reserve(self, grant: Grant, wanted: Reservation) -> None:
         """Reserve memory on each of the grant's devices. Raises OutOfMemoryError, DeviceLostError, or RefusedError if
@@ -180,7 +209,7 @@ class Manager:
         earlier steps are done. Returns STOP if the job is asked to end its run.
 
         Raises ProtocolError for a step out of order; for a step whose predecessor still runs, or whose issue time is in the
-        future (both would block the device for all others until then); and for a step longer than MAX_SHARED_NS on a shared
+        future (both would block the device for all others until then); and for a step longer than MAX_UNIT_NS on a shared
         device. Raises DeviceLostError, and RefusedError if the grant has ended.
         """
         _check_live(grant)
@@ -199,11 +228,13 @@ class Manager:
                 f"step {step} is issued {-lag_ns} ns in the future; give job and manager the same EMUGPU clock"
             )
         self._pool.check(grant.holder, grant.uuids)
-        if duration_ns > MAX_SHARED_NS and self.shared(grant):
-            limit_s = to_s(MAX_SHARED_NS)
-            raise ProtocolError(
-                f"a step of {to_s(duration_ns):g} s on a shared device; at most {limit_s:g} s, others wait for it"
-            )
+        for mode in self.modes_of(grant):
+            if mode.shared and mode.name != "fifo":
+                raise ProtocolError(
+                    f"a device is shared by mode {mode.name}: demand its time (version 3 of the protocol)"
+                )
+            if mode.shared and duration_ns > MAX_UNIT_NS:
+                raise too_long(duration_ns)
         self._ledger.progress_to(grant, step)
         if grant.stopping:
             return STOP
@@ -211,6 +242,45 @@ class Manager:
         self._ledger.record_lease(grant, step, lease)
         self._counters.add(lag_ns)
         return lease
+
+    def demand(self, grant: Grant, uuid: str, wanted: Demand) -> None:
+        """Queue a demand for a shared device; `decide` answers it. A demand after the stop of the run isn't answered: the job has
+        been told (`on_stop`).
+
+        A demand that comes more than a second of the host after it was ready counts as ready a second ago: otherwise a job could
+        claim the time in which the device was idle, or be first in any line. After the manager's own start it takes the stated
+        time, since the job could not reach it.
+
+        Raises ProtocolError as SharedTime.demand does, DeviceLostError, and RefusedError if the grant has ended.
+        """
+        _check_live(grant)
+        if uuid not in grant.uuids:
+            raise ProtocolError(f"field 'resource': {uuid} is no device of {grant.name}")
+        self._pool.check(grant.holder, (uuid,))
+        now_ns, late_ns = self._clock.now_ns(), self._late_ns()
+        lag_ns = max(0, now_ns - wanted.ready_ns)
+        self._counters.add(lag_ns)
+        if lag_ns > late_ns and now_ns > self._started_ns + AFTER_START * late_ns:
+            self._counters.late += 1
+            wanted = replace(wanted, ready_ns=now_ns - late_ns)
+        self._shared.demand(grant, uuid, wanted)
+
+    def report(self, grant: Grant, steps_done: int) -> None:
+        """The job has completed `steps_done` steps; a lower number than before is an old message. Raises RefusedError."""
+        _check_live(grant)
+        self._ledger.progress_to(grant, max(steps_done, grant.steps_done))
+
+    def last_number(self, grant: Grant) -> int:
+        """The number of the last demand that is answered to a grant that is asked to stop."""
+        return self._shared.stop(grant)
+
+    def decide(self, until_ns: int) -> list[Decision]:
+        """The answers to demands that are due by `until_ns`."""
+        return self._shared.decide(until_ns)
+
+    def next_decision_ns(self) -> int | None:
+        """When `decide` has something to do; None: not before another demand."""
+        return self._shared.next_ns()
 
     def release(self, grant: Grant, steps_done: int) -> None:
         """The job has written its checkpoint and returns its devices."""

@@ -20,9 +20,14 @@ class BusyTime:
         self._sum_ns = 0
 
     def add(self, start_ns: int, end_ns: int, now_ns: int) -> None:
-        """Add the busy interval [start_ns, end_ns). `now_ns` is the manager's clock, not the client's."""
+        """Add the busy interval [start_ns, end_ns); what overlaps the last one counts once. `now_ns` is the manager's clock,
+        not the client's."""
         self._forget(now_ns)
         intervals = self._intervals
+        if intervals:
+            start_ns = max(start_ns, intervals[-1][1])
+            if start_ns >= end_ns:
+                return
         if intervals and intervals[-1][1] == start_ns:
             intervals[-1][1] = end_ns
         else:

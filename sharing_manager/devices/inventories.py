@@ -12,7 +12,7 @@ from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY
 from emulator_runtime.files import write_whole
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import GPU_RESOURCE
-from emulator_runtime.node.time_slicing import apply_time_slicing
+from emulator_runtime.node.sharing_file import apply_sharing
 
 
 def read_inventory(path: Path, node: str) -> Inventory | list[Device]:
@@ -83,7 +83,7 @@ def shared(inventory: Inventory, sharing_config: str) -> Inventory:
     """The inventory with the sharing that the file configures; unchanged if the name is "". Raises InputError."""
     if not sharing_config:
         return inventory
-    return apply_time_slicing(inventory, read_sharing(Path(sharing_config)), sharing_config)
+    return apply_sharing(inventory, read_sharing(Path(sharing_config)), sharing_config)
 
 
 def publish(path: Path, inventory: Inventory) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from emulator_runtime.domain.errors import DeviceLostError, RefusedError
@@ -12,7 +12,9 @@ from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.admission import MemoryBook
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from sharing_manager.arbitration import mode_of
+from emulator_runtime.sharing.demands import Engine
+from emulator_runtime.sharing.modes import EXCLUSIVE, MODES, Mode
+from sharing_manager.arbitration import arbiter_of
 from sharing_manager.arbitration.base import Arbiter
 from sharing_manager.devices.busy_time import BusyTime
 
@@ -22,7 +24,8 @@ REPLACED = "another device has taken its place"
 
 @dataclass(slots=True)
 class ManagedDevice:
-    """One device with its arbiter, its memory book and the sum of its leases.
+    """One device with its memory book and the sum of its leases. `arbiter` admits its holders and has the device time that is
+    booked; where several holders share the device, `engine` decides who is served next.
 
     `reason` says why it is unhealthy, "" if it is healthy. `replaced_for` has the holders of the device that had this
     UUID before.
@@ -38,6 +41,8 @@ class ManagedDevice:
     replaced_for: set[str] = field(default_factory=set)
     resource: str = ""
     replicas: int = 1
+    mode: Mode = EXCLUSIVE
+    engine: Engine = field(default_factory=EXCLUSIVE.engine)
     busy: BusyTime = field(default_factory=BusyTime)
 
     @property
@@ -61,17 +66,15 @@ class Loss:
 class DevicePool:
     """All devices of a node. An operation on several devices applies to all of them or to none.
 
-    `devices` and `arbiter` serve an inventory without resources. With `apply_inventory`, the number of replicas of each
-    resource determines the arbiter.
+    `devices` and `mode` serve an inventory without resources. With `apply_inventory`, each resource names its
+    mode.
     """
 
-    def __init__(self, devices: Iterable[Device] = (), arbiter: Callable[[], Arbiter] | None = None) -> None:
+    def __init__(self, devices: Iterable[Device] = (), mode: Mode = EXCLUSIVE) -> None:
         self._devices: dict[str, ManagedDevice] = {}
         self._absent: dict[str, list[tuple[str, Lease]]] = {}  # leases of devices that aren't in the inventory (yet)
-        make = arbiter or (lambda: mode_of(1)(None))
         for device in devices:
-            memory = MemoryBook(device.uuid, device.usable_memory_bytes)
-            self._devices[device.uuid] = ManagedDevice(device, make(), memory)
+            self._devices[device.uuid] = _managed(device, mode)
 
     def all(self) -> list[ManagedDevice]:
         """The devices of the inventory. A removed device that still has holders isn't included."""
@@ -79,6 +82,11 @@ class DevicePool:
 
     def specs(self, uuids: Iterable[str]) -> list[Device]:
         return [self._get(uuid).device for uuid in uuids]
+
+    def mode(self, uuid: str) -> Mode:
+        """The way in which the device is shared; exclusive if it isn't of this node (any more)."""
+        device = self._devices.get(uuid)
+        return EXCLUSIVE if device is None else device.mode
 
     def find(self, uuid: str) -> ManagedDevice | None:
         return self._devices.get(uuid)
@@ -102,17 +110,21 @@ class DevicePool:
         return list(self._losses(before))
 
     def _add_or_update(self, uuid: str, entry: DeviceEntry, resource: ResourceEntry) -> None:
+        mode = MODES[resource.sharing]
         managed = self._devices.get(uuid)
         if managed is None:
-            memory = MemoryBook(uuid, entry.device.usable_memory_bytes)
-            managed = self._devices[uuid] = ManagedDevice(entry.device, mode_of(resource.replicas)(None), memory)
+            managed = self._devices[uuid] = _managed(entry.device, mode)
             for holder, lease in self._absent.pop(uuid, []):
                 managed.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
         elif managed.device != entry.device:
             managed.replaced_for |= managed.holders
             managed.device = entry.device
             managed.memory.resize(entry.device.usable_memory_bytes)
-        managed.arbiter = mode_of(resource.replicas)(managed.arbiter.booking)
+        if managed.mode is not mode:
+            managed.mode, managed.arbiter = mode, arbiter_of(mode, managed.arbiter.booking)
+            managed.memory.rule = mode.memory
+            if not managed.holders:
+                managed.engine = mode.engine()
         managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
         managed.reason = "" if entry.healthy else entry.reason or "it is unhealthy"
 
@@ -202,11 +214,18 @@ class DevicePool:
         devices = [self._get(uuid) for uuid in uuids]
         start_ns = max([earliest_ns, *(device.arbiter.free_at_ns() for device in devices)])
         end_ns = start_ns + duration_ns
+        lease = Lease(start_ns, end_ns)
         for device in devices:
-            device.arbiter.occupy(job_id, start_ns, end_ns)
-            device.leased_ns += duration_ns
-            device.busy.add(start_ns, end_ns, now_ns)
-        return Lease(start_ns, end_ns)
+            self.book(job_id, device.device.uuid, lease, now_ns, work_ns=duration_ns)
+            device.engine.hold(end_ns)
+        return lease
+
+    def book(self, holder: str, uuid: str, lease: Lease, now_ns: int, *, work_ns: int) -> None:
+        """Count an interval in which the device does `work_ns` of work for `holder`."""
+        device = self._get(uuid)
+        device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+        device.leased_ns += work_ns
+        device.busy.add(lease.start_ns, lease.end_ns, now_ns)
 
     def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:
         """Book a lease from before a restart. Call in the order of the leases' starts. The device itself may be added
@@ -260,6 +279,11 @@ def _with_uuid(uuid: str) -> Iterator[None]:
         yield
     except RefusedError as error:
         raise RefusedError(f"device {uuid}: {error}") from error
+
+
+def _managed(device: Device, mode: Mode) -> ManagedDevice:
+    memory = MemoryBook(device.uuid, device.usable_memory_bytes, mode.memory)
+    return ManagedDevice(device, arbiter_of(mode), memory, mode=mode, engine=mode.engine())
 
 
 def _shortened(holder: str, lease: Lease, leaving: str, now_ns: int) -> tuple[str, Lease]:

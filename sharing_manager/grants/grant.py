@@ -15,6 +15,7 @@ from emulator_runtime.domain.lease import Lease
 from emulator_runtime.node.grant_files import GrantRecord
 from emulator_runtime.node.inventory import split_device_id
 from emulator_runtime.node.layout import HOST_RESOURCE
+from emulator_runtime.sharing.demands import WHOLE_MILLI, Terms
 from sharing_manager.grants.identity import PodIdentity
 
 
@@ -39,7 +40,8 @@ class Grant:
     slots, for a container without devices. `floor_ns`: no lease starts before it (first the time of the grant, then the end
     of the last lease). `last_step` and `last_lease` give a repeated request the same answer. `nonce`: the token of an
     owner's grant is derived from it. `minted_ns`: wall clock of a pod's Allocate; 0 for an owner's grant. `pod`: the pod
-    that the grant is bound to; None if only the token is known.
+    that the grant is bound to; None if only the token is known. `terms`: for each of `uuids`, where devices are shared; missing
+    ones are the default.
     """
 
     digest: str
@@ -58,6 +60,7 @@ class Grant:
     minted_ns: int = 0
     resource: str = ""
     places: tuple[str, ...] = ()
+    terms: tuple[Terms, ...] = ()
     bound: bool = True
     pod: PodIdentity | None = None
     pid: int = 0
@@ -99,6 +102,13 @@ class Grant:
         """All ids that the kubelet allocated with this grant: devices or host slots. The kubelet's list names the pod
         for them."""
         return self.devices + self.places
+
+    def terms_of(self, uuid: str, replicas: int) -> Terms:
+        """The terms on which the grant's job uses this device; where the owner stated none, its share is that of the device's
+        replicas that it has."""
+        stated = dict(zip(self.uuids, self.terms, strict=False)).get(uuid)
+        held = sum(split_device_id(device)[0] == uuid for device in self.devices)
+        return stated or Terms(milli=max(1, WHOLE_MILLI * held // max(replicas, held)))
 
     @property
     def of_owner(self) -> bool:

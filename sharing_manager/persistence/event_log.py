@@ -17,6 +17,7 @@ from typing import Protocol
 
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.files import write_whole
+from emulator_runtime.sharing.demands import Terms
 from emulator_runtime.sqlite import transaction
 from sharing_manager.grants.grant import Grant, GrantState, devices_and_places
 from sharing_manager.grants.identity import PodIdentity
@@ -83,7 +84,7 @@ class EventLog(Protocol):
 
 MAX_JOBS = 20_000
 """Maximum number of jobs whose progress is stored; the oldest are deleted first."""
-_VERSION = 3
+_VERSION = 4
 _SCHEMA = """
 create table if not exists events (sequence integer primary key autoincrement, at_ns integer not null, kind text not null,
   job_id text not null, from_step integer not null, steps_done integer not null, detail text not null,
@@ -91,7 +92,8 @@ create table if not exists events (sequence integer primary key autoincrement, a
 create table if not exists grants (number integer primary key autoincrement, digest text not null unique,
   job_id text not null, devices text not null, steps_done integer not null, floor_ns integer not null,
   state text not null, stopping integer not null, nonce text not null default '', minted_ns integer not null default 0,
-  resource text not null default '', bound integer not null default 1, pod text);
+  resource text not null default '', bound integer not null default 1, pod text,
+  terms text not null default '[]');
 create table if not exists progress (number integer primary key autoincrement, job_id text not null unique,
   steps_done integer not null);
 """
@@ -139,7 +141,7 @@ class SqliteEventLog:
     def _write_grant(self, grant: Grant) -> None:
         self._db.execute(
             "insert into grants (digest, job_id, devices, steps_done, floor_ns, state, stopping, nonce, minted_ns, resource,"
-            " bound, pod) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " bound, pod, terms) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " on conflict (digest) do update set job_id = excluded.job_id, steps_done = excluded.steps_done,"
             " floor_ns = excluded.floor_ns, state = excluded.state, stopping = excluded.stopping, bound = excluded.bound,"
             " pod = excluded.pod",
@@ -165,11 +167,11 @@ class SqliteEventLog:
 
     def grants(self) -> Iterator[Grant]:
         rows = self._db.execute(
-            "select digest, job_id, devices, steps_done, floor_ns, state, stopping, nonce, minted_ns, resource, bound, pod"
-            " from grants order by number"
+            "select digest, job_id, devices, steps_done, floor_ns, state, stopping, nonce, minted_ns, resource, bound, pod,"
+            " terms from grants order by number"
         )
         for digest, job_id, devices, steps_done, floor_ns, state, stopping, *rest in rows.fetchall():
-            nonce, minted_ns, resource, bound, pod = rest
+            nonce, minted_ns, resource, bound, pod, terms = rest
             gpus, places = devices_and_places(resource, tuple(json.loads(devices)))
             yield Grant(
                 digest=digest,
@@ -186,6 +188,7 @@ class SqliteEventLog:
                 resource=resource,
                 bound=bool(bound),
                 pod=None if pod is None else PodIdentity(*json.loads(pod)),
+                terms=tuple(Terms(*each) for each in json.loads(terms)),
             )
 
     def forget(self, digests: Iterable[str]) -> None:
@@ -233,6 +236,7 @@ def _grant_row(grant: Grant) -> tuple[str | int | None, ...]:
         grant.resource,
         grant.bound,
         pod,
+        json.dumps([astuple(each) for each in grant.terms]),
     )
 
 

@@ -19,6 +19,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -66,6 +67,15 @@ class MemoryLeases:
 
     def leases(self) -> Mapping[str, tuple[int, Lease]]:
         return dict(self._leases)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseBooks:
+    """What survives of device time: the last lease of each grant, and the last pieces of shared devices
+    (sharing_manager/core/shared_time.py)."""
+
+    leases: LeaseBook = field(default_factory=MemoryLeases)
+    pieces: LeaseBook = field(default_factory=MemoryLeases)
 
 
 class LeaseFile:

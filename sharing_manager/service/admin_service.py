@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ProtocolError
-from emulator_runtime.ipc.fields import text, texts, whole
+from emulator_runtime.ipc.fields import MAX_NS, text, texts, whole, wholes
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection
+from emulator_runtime.ipc.warp import WAKE
+from emulator_runtime.sharing.demands import WHOLE_MILLI, Terms
 from sharing_manager.core.manager import Manager
 from sharing_manager.grants.grant import Grant
 from sharing_manager.persistence.event_log import EventLog, ManagerEvent
+from sharing_manager.service.decision_time import WarpDecisions
 from sharing_manager.service.job_service import device_message
 from sharing_manager.telemetry.model import DeviceTelemetry
 
@@ -31,10 +34,18 @@ class AdminService:
             "steps": self._steps,
             "status": self._status,
             "subscribe": self._subscribe,
+            "heard": self._heard,
         }
+        self.decisions: WarpDecisions | None = None
+        """Set where the clock is a warp clock."""
 
     def on_message(self, connection: Connection, message: Message) -> None:
         op = message.get("op")
+        if self.decisions is not None and op not in ("subscribe", "heard"):
+            self.decisions.heard += 1
+            if op == WAKE["op"]:
+                self.decisions.wake()
+                return
         handler = self._handlers.get(op) if isinstance(op, str) else None
         if handler is None:
             raise ProtocolError(f"field 'op' must be one of {', '.join(self._handlers)}")
@@ -45,11 +56,24 @@ class AdminService:
 
     def publish(self, event: ManagerEvent) -> None:
         """Send the event to all subscribers, before the job that caused it gets its answer."""
+        self.tell(event_message(event))
+
+    def tell(self, message: Message) -> None:
+        """Send a message to all subscribers: to the clock's owner, which is one."""
         for connection in list(self._subscribers):
-            connection.send(event_message(event))
+            connection.send(message)
+
+    def _heard(self, _: Connection, message: Message) -> Message:
+        """How many messages were handled, for a clock's owner that connects again."""
+        return {"ok": True, "heard": 0 if self.decisions is None else self.decisions.heard}
 
     def _grant(self, _: Connection, message: Message) -> Message:
-        grant = self._manager.grant(text(message, "job_id"), texts(message, "devices"), whole(message, "steps_done", 0))
+        grant = self._manager.grant(
+            text(message, "job_id"),
+            texts(message, "devices"),
+            whole(message, "steps_done", 0),
+            _terms(message),
+        )
         return {"ok": True, "token": self._manager.token_of(grant)}
 
     def _stop(self, _: Connection, message: Message) -> Message:
@@ -72,7 +96,18 @@ class AdminService:
             connection.send(event_message(event))
         if connection.open:  # sending the backlog may have closed the connection
             self._subscribers.add(connection)
+        if self.decisions is not None:
+            self.decisions.repeat()
         return _OK
+
+
+def _terms(message: Message) -> list[Terms]:
+    """The terms of each device: fields `row` (of the job), `milli` and `priority` (of each device)."""
+    row, milli = whole(message, "row", 0), wholes(message, "milli", least=1, most=WHOLE_MILLI)
+    priority = wholes(message, "priority", least=-MAX_NS) or [0] * len(milli)
+    if len(priority) != len(milli):
+        raise ProtocolError("fields 'milli' and 'priority' must have a number for each device")
+    return [Terms(row, 0, *each) for each in zip(milli, priority, strict=True)]
 
 
 def _device(telemetry: DeviceTelemetry) -> Message:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
+from emulator_runtime.ipc.frames import PROTOCOL_VERSION
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager.core.manager import Manager
@@ -30,13 +31,16 @@ asked to retry."""
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
     """The fields of an attach request. `job_id` None: the job doesn't know its id. `steps_done` None: its process has just
-    started. With `wants_shares`, the job receives its share of the node's CPUs and memory, now and after each change."""
+    started. With `wants_shares`, the job receives its share of the node's CPUs and memory, now and after each change.
+    `connection`: the client's name for its connection (ipc/warp.py)."""
 
     token: str
     job_id: str | None
     steps_done: int | None
     after_ns: int
     wants_shares: bool = False
+    version: int = PROTOCOL_VERSION
+    connection: str = ""
 
 
 Done = Callable[[Grant], None]

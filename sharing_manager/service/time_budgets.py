@@ -33,7 +33,13 @@ TICK_NS = 20_000_000
 
 OPEN_NS = 300_000
 REFUSED_NS = 650_000
-PRICES_NS: Mapping[object, int] = {"lease": 50_000, "reserve": 100_000, "query": 500_000}
+PRICES_NS: Mapping[object, int] = {
+    "lease": 50_000,
+    "demand": 80_000,
+    "report": 30_000,
+    "reserve": 100_000,
+    "query": 500_000,
+}
 """By op; all other ops cost HIGHEST_PRICE_NS, because they write to the log."""
 HIGHEST_PRICE_NS = 650_000
 

@@ -12,9 +12,11 @@ from sharing_manager.telemetry.model import DeviceTelemetry, NodeTelemetry, Proc
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the manager's start: leases, and the lag from the issue of each request to its arrival."""
+    """Counts since the manager's start: leases and demands, how many came too late, and the lag from the issue of each to its
+    arrival."""
 
     leases: int = 0
+    late: int = 0
     lag_ns: int = 0
     lag_max_ns: int = 0
 
@@ -32,6 +34,7 @@ def snapshot(
         at_ns=now_ns,
         devices=tuple(_device(device, by_holder, now_ns) for device in devices),
         leases_total=counters.leases,
+        late_total=counters.late,
         request_lag_ns=counters.lag_ns,
         request_lag_max_ns=counters.lag_max_ns,
     )

@@ -1,9 +1,10 @@
 """Leases per second and round trips of the sharing manager, beside the same exchange over RabbitMQ in the same run.
 
 The manager is the real daemon with 64 devices; each client is a process of its own that attaches with its token and asks
-for leases back to back. "one core": everything that serves (the manager; broker and manager) shares one core, the clients
-have the others. CPU is what the serving processes burn for one lease; it says what a machine with nothing else to do would
-reach, where leases per second also suffer from other load. The peer's settings are listed in `rabbitmq_peer`.
+for leases of its own device back to back. "ours, shared": the devices may be shared, so each step is a demand that the manager
+answers when the device's mode has decided. "one core": everything that serves (the manager; broker and manager) shares one
+core, the clients have the others. CPU is what the serving processes burn for one lease; it says what a machine with nothing
+else to do would reach, where leases per second also suffer from other load. The peer's settings are in `rabbitmq_peer`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LEASE_NS = 1_000
 CLIENTS = (1, 16, 64)
 WARM_UP_S = 0.2
 TARGET_LEASES_PER_S, TARGET_RATIO, TARGET_CLIENTS = 10_000, 5, 16
-OURS = "ours"
+OURS, SHARED = "ours", "ours, shared"
 
 
 class LeaseClient(Protocol):
@@ -138,7 +139,7 @@ def start_designs(stack: ExitStack, cores: set[int]) -> list[Design]:
     with affinity(
         cores
     ):  # inherited by all that is started here: an Erlang VM starts as many schedulers as it has cores
-        designs.append(OurManager(stack, directory))
+        designs += [OurManager(stack, directory, OURS, "exclusive"), OurManager(stack, directory, SHARED, "fifo")]
         try:
             from tests.benchmarks import rabbitmq_peer
 
@@ -151,20 +152,22 @@ def start_designs(stack: ExitStack, cores: set[int]) -> list[Design]:
 class OurManager:
     """The daemon, started as the local cluster starts it."""
 
-    name = OURS
-
-    def __init__(self, stack: ExitStack, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, stack: ExitStack, directory: Path, name: str, sharing: str) -> None:
+        self.name, self._directory = name, directory / sharing
         environment = {
             "EMUGPU_MANAGER_NODE": NODE,
             "EMUGPU_MANAGER_INVENTORY": str(directory / "inventory.json"),
-            "EMUGPU_MANAGER_SOCKET_DIR": str(directory),
-            "EMUGPU_MANAGER_STATE_DIR": str(directory / "state"),
+            "EMUGPU_MANAGER_SOCKET_DIR": str(self._directory),
+            "EMUGPU_MANAGER_STATE_DIR": str(self._directory / "state"),
+            "EMUGPU_MANAGER_SHARING": sharing,
         }
-        server = ForkServer(["sharing_manager.__main__"], directory / "fork-server")
+        self._directory.mkdir()
+        server = ForkServer(["sharing_manager.__main__"], self._directory / "fork-server")
         stack.callback(server.close)
         variable = "EMUGPU_MANAGER_LIFELINE_FD"
-        self._child = Child(server, "sharing_manager.__main__", directory / "stderr", environment, fd_variable=variable)
+        self._child = Child(
+            server, "sharing_manager.__main__", self._directory / "stderr", environment, fd_variable=variable
+        )
         stack.callback(self._child.kill_after, END_S)
         stack.callback(self._child.terminate)
         self._admin = self._connect_admin()
@@ -282,7 +285,7 @@ def print_block(pinning: str, clients: int, figures: dict[str, Figures]) -> None
         )
         print(f"{pinning:10}{clients:>8}  {name:24}{numbers}{ratios}", flush=True)
     if pinning == "one core" and clients == TARGET_CLIENTS:
-        best = max((own.per_s for name, own in figures.items() if name != OURS), default=None)
+        best = max((own.per_s for name, own in figures.items() if name not in (OURS, SHARED)), default=None)
         print(f"target: {TARGET_LEASES_PER_S:,} leases/s on one core, reached: {ours.per_s:,.0f}")
         if best is not None:
             print(f"target: {TARGET_RATIO} x the better RabbitMQ exchange, reached: {ours.per_s / best:.1f} x")

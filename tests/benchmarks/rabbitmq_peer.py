@@ -35,14 +35,15 @@ from emulator_runtime.domain.lease import Lease
 from emulator_runtime.ipc.fields import whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message, decode_body, encode
 from emulator_runtime.ipc.replies import error_reply, raise_for
+from emulator_runtime.sharing.modes import MODES
 from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import monotonic_ns
 from scheduler_sims.clusters.local.processes import END_S, Child, ForkServer
-from sharing_manager.arbitration import MODES
 from sharing_manager.core.manager import Manager
 from sharing_manager.daemon import FLUSH_S
-from sharing_manager.devices.pool import DevicePool, load_inventory
+from sharing_manager.devices.inventories import read_inventory
+from sharing_manager.devices.pool import DevicePool
 from sharing_manager.persistence.event_log import SqliteEventLog
 from sharing_manager.service.admin_service import AdminService
 from sharing_manager.service.job_service import JobService
@@ -249,12 +250,12 @@ class RabbitManager:
     """The manager's own objects, fed from the request queue."""
 
     def __init__(self, port: int, directory: Path, node: str) -> None:
-        pool = DevicePool(load_inventory(directory / "inventory.json", node), MODES["exclusive"])
+        pool = DevicePool(read_inventory(directory / "inventory.json", node), MODES["exclusive"])
         log = SqliteEventLog(directory / "peer.db")
         self._manager = Manager(
             pool, log, HostClock(FixedAnchors(Anchors(0, 0, 1.0), monotonic_ns)), lambda _event: None
         )
-        self._jobs, self._admin = JobService(self._manager), AdminService(self._manager, pool, log)
+        self._jobs, self._admin = JobService(self._manager), AdminService(self._manager, log)
         self._answers: dict[str, Answers] = {}
         self._connection = SelectConnection(parameters(port), on_open_callback=self._on_open)
 

@@ -28,6 +28,7 @@ GOOD = {
         {
             "name": "emugpu.dev/emuGPU",
             "replicas": 2,
+            "sharing": "fair",
             "failRequestsGreaterThanOne": True,
             "devices": [
                 {
@@ -49,7 +50,7 @@ def test_the_contracts_example():
     inventory = Inventory.from_json(json.dumps(GOOD), "inventory.json")
     device = Device("worker1", 3, "A100-SXM4-80GB", 85899345920)
     entry = DeviceEntry(device, 1, 2, False, "XID 79")
-    resource = ResourceEntry("emugpu.dev/emuGPU", (entry,), 2, True)
+    resource = ResourceEntry("emugpu.dev/emuGPU", (entry,), 2, True, "fair")
     assert inventory == Inventory("worker1", (resource,), "default", Compat(True))
     assert json.loads(inventory.to_json()) == GOOD
     uuid = device_uuid("worker1", 3)

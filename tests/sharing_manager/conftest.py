@@ -25,17 +25,22 @@ from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.node.grant_files import GrantRecord, token_digest
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.sharing.modes import MODES
 from emulator_runtime.timing.clocks import ManualClock
-from sharing_manager.arbitration import MODES
 from sharing_manager.core.manager import Manager
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.persistence.lease_book import LeaseFile
+from sharing_manager.persistence.lease_book import LeaseBooks, LeaseFile
 
 GIB = 1024**3
 UUIDS = [device_uuid("n1", index) for index in range(3)]
+
+
+def books_at(path: Path) -> LeaseBooks:
+    """The leases and pieces beside the event log at `path`."""
+    return LeaseBooks(*(LeaseFile(path.with_suffix(f".{name}"), "this boot") for name in ("leases", "pieces")))
 
 
 class Node:
@@ -49,10 +54,9 @@ class Node:
 
     def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
         devices = [Device("n1", index, "T", 16 * GIB) for index in range(3)]
-        mode = MODES[self._sharing]
-        pool, log = DevicePool(devices, lambda: mode(None)), SqliteEventLog(self._path)
-        leases = LeaseFile(self._path.with_suffix(".leases"), "this boot")
-        return Manager(pool, log, self.clock, self.published.append, leases=leases), pool, log
+        pool, log = DevicePool(devices, MODES[self._sharing]), SqliteEventLog(self._path)
+        manager = Manager(pool, log, self.clock, self.published.append, books=books_at(self._path))
+        return manager, pool, log
 
     def crash(self) -> None:
         self.manager, self.pool, self.log = self._open()
@@ -100,8 +104,7 @@ class PodNode:
 
     def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
         pool, log = DevicePool(), SqliteEventLog(self._path)
-        leases = LeaseFile(self._path.with_suffix(".leases"), "this boot")
-        manager = Manager(pool, log, self.clock, lambda _: None, leases=leases, wall=lambda: self.wall_ns)
+        manager = Manager(pool, log, self.clock, lambda _: None, books=books_at(self._path), wall=lambda: self.wall_ns)
         manager.pods.on_displaced = lambda grant: self.dropped.append(self.token_of(grant))
         manager.pods.on_event(lambda identity, event: self.told.append((str(identity), event.kind)))
         return manager, pool, log

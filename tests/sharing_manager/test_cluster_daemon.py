@@ -16,7 +16,7 @@ import pytest
 from emulator_runtime.domain.errors import DeviceLostError, ManagerUnavailableError, RefusedError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.ipc.channel import Channel
-from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.client import ManagerClient, Patience
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.node.grant_files import GrantFiles
@@ -208,7 +208,7 @@ def test_a_flood_is_answered_slowly_and_a_job_of_its_own_is_not(start_node):
     flood = socket.socket(socket.AF_UNIX)
     flood.connect(str(node.layout.manager_socket))
     started = time.monotonic()
-    flood.sendall(encode({"op": "attach", "version": 2, "token": "0" * 64}) * 500)
+    flood.sendall(encode({"op": "attach", "version": 3, "token": "0" * 64}) * 500)
     flood.settimeout(0.3)
     decoder, answers = Decoder(), 0
     while time.monotonic() - started < 0.6 or not answers:
@@ -232,7 +232,7 @@ def test_processes_that_cant_be_told_apart_are_not_counted_together(node):
         client.connect(str(node.layout.manager_socket))
         client.settimeout(10)
     for client in clients:
-        client.sendall(encode({"op": "attach", "version": 2, "token": "0" * 64}))
+        client.sendall(encode({"op": "attach", "version": 3, "token": "0" * 64}))
         assert b"unknown token" in client.recv(65536)
         client.close()
 
@@ -355,7 +355,7 @@ def test_a_job_that_comes_before_the_inventory_is_patient(start_node, short_dire
         KUBERNETES_SERVICE_HOST="127.0.0.1",
         KUBERNETES_SERVICE_PORT="1",
     )
-    client = ManagerClient(node.layout.manager_socket, node.mint(UUID), patience_s=0.2)
+    client = ManagerClient(node.layout.manager_socket, node.mint(UUID), patience=Patience(0.2))
     with pytest.raises(ManagerUnavailableError, match="the inventory isn't known yet on this node; try again"):
         client.attach(5)
     client.close()

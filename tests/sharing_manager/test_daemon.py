@@ -113,7 +113,7 @@ BAD_JOB_REQUESTS = [
     ({"op": ["attach"]}, ProtocolError, "field 'op' must be one of"),
     ({}, ProtocolError, "field 'op' must be one of"),
     ({"op": "attach"}, ProtocolError, "field 'version'"),
-    ({"op": "attach", "version": 3}, ProtocolError, "protocol version 3 is not supported, only 2"),
+    ({"op": "attach", "version": 4}, ProtocolError, "protocol version 4 is not supported, only 2 to 3"),
     ({"op": "attach", "version": 1, "token": "x", "job_id": "a"}, ProtocolError, "not supported, only 2"),
     ({"op": "attach", "version": 2, "token": "x"}, RefusedError, "unknown token"),
     ({"op": "query"}, ProtocolError, "field 'token'"),

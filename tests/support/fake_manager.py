@@ -51,6 +51,7 @@ class FakeManager:
         self._shares = dict(shares or {})
         self.calls: list[tuple[object, ...]] = []
         self.leases: list[Lease] = []
+        self.queued: list[tuple[int, int, int, int]] = []
 
     def attach(self, steps_done: int | None = None) -> None:
         self._note("attach", steps_done)
@@ -60,7 +61,11 @@ class FakeManager:
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
         self._note("reserve", persistent_bytes, peak_bytes)
 
-    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
+    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
+        """Recorded in `queued`: a device of its own needs no demands ahead."""
+        self.queued.append((step, duration_ns, issue_ns, remaining_ns))
+
+    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease:
         """Device time from `issue_ns`, after the previous lease and `busy_ns`."""
         self._note("lease", step, duration_ns, issue_ns)
         self.steps_done = step
@@ -156,7 +161,7 @@ class FakeNode:
             runs.append([steps_done, steps_done])
         runs[-1][1] = steps_done  # after a reconnect, the job's own number of steps is right
         self._tokens[connection] = token
-        reply = {"ok": True, "version": 2, "job_id": token, "steps_done": steps_done, "shared": False}
+        reply = {"ok": True, "version": 3, "job_id": token, "steps_done": steps_done, "shared": False}
         if message.get("host") is True:
             self._followers.add(connection)
             if (share := self._shares.get(0)) is not None:

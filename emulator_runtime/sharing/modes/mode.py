@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emulator_runtime.memory.rules import MemoryRule
-from emulator_runtime.sharing.demands import WHOLE_MILLI, Engine, Session
+from emulator_runtime.sharing.demands import WHOLE_MILLI, Engine, Session, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Mode:
     shared: bool = True
     share: Literal["", "weight", "cap"] = ""
 
-    def session(self, name: str, row: int, rank: int, milli: int) -> Session:
-        """A session with this share of the device."""
-        weight = milli if self.share == "weight" else 1
-        return Session(name, row, rank, weight=weight, cap_milli=milli if self.share == "cap" else WHOLE_MILLI)
+    def session(self, name: str, terms: Terms) -> Session:
+        """A session on these terms."""
+        weight = terms.milli if self.share == "weight" else 1
+        cap_milli = terms.milli if self.share == "cap" else WHOLE_MILLI
+        return Session(name, terms.row, terms.rank, weight, terms.priority, cap_milli)

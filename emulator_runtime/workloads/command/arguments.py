@@ -54,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--input-cpu-s", type=float, default=0.0, metavar="S", help="CPU seconds to prepare the input of one step"
     )
+    what.add_argument(
+        "--host-s",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds before each step in which the GPU waits for the host",
+    )
     _add_ranks(parser.add_argument_group("several GPUs and pods"))
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on stdout at the end; progress on stderr")
@@ -178,6 +185,7 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else 0,
         gradient_bytes=parse_bytes(args.gradient_bytes, "--gradient-bytes") if args.gradient_bytes else 0,
         input_cpu_s=number(args.input_cpu_s, "--input-cpu-s"),
+        host_s=number(args.host_s, "--host-s"),
         sensitivity=sensitivity_of(args),
         host=_host(args),
         parallel=args.parallel or "",

@@ -35,7 +35,7 @@ from emulator_runtime.domain.errors import (
     OutOfMemoryError,
 )
 from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
-from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.client import ManagerClient, Patience
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import prepare_waiting, shorten_slice
@@ -100,7 +100,7 @@ def _trained(args: argparse.Namespace) -> int:
         request,
         Dependencies(
             connect=lambda patience_s: ManagerClient(
-                access.manager, access.token, patience_s=patience_s, follow_host=request.uses_host
+                access.manager, access.token, patience=Patience(patience_s), follow_host=request.uses_host
             ),
             clock=HostClock.of_host(),
             group=group,

@@ -23,7 +23,8 @@ class TrainRequest:
 
     Either `model` and `batch_size` (samples per step on all GPUs of the job together) or `step_time_s` and `memory_bytes`
     (on each GPU) are set. `gradient_bytes`: 0 takes the value of the profile, or none for work without a profile.
-    `input_cpu_s`: CPU time to prepare the input of one step. With a `sensitivity`, `step_time_s` holds at speed 1.
+    `input_cpu_s`: CPU time to prepare the input of one step. `host_s`: time of the host before each step, while the GPU waits.
+    With a `sensitivity`, `step_time_s` holds at speed 1.
     `host`: the emulated CPUs and memory of each process, unless a scheduler assigns others. `parallel`: empty means
     DataParallel within one process and DistributedDataParallel for several.
     """
@@ -35,6 +36,7 @@ class TrainRequest:
     memory_bytes: int = 0
     gradient_bytes: int = 0
     input_cpu_s: float = 0.0
+    host_s: float = 0.0
     sensitivity: Sensitivity | None = None
     host: HostShare = ONE_CPU
     parallel: str = ""
@@ -80,7 +82,7 @@ class StepPlan:
     """What a step costs on each GPU of this process. Times are seconds, memory is bytes.
 
     `exposed_s`: the part of the communication that doesn't overlap with computation; `step_s` includes it. `slowest`: the
-    GPU type that determines the step time; empty without a GPU.
+    GPU type that determines the step time; empty without a GPU. `host_s`: time of the host before each step.
     """
 
     step_s: float
@@ -92,9 +94,10 @@ class StepPlan:
     slowest: str
     batch_per_gpu: int = 0
     extrapolated: bool = False
+    host_s: float = 0.0
 
     def times(self, steps: int) -> StepTimes:
-        return StepTimes(steps, to_ns(self.step_s) * steps, to_ns(self.input_s))
+        return StepTimes(steps, to_ns(self.step_s) * steps, to_ns(self.input_s), to_ns(self.host_s))
 
 
 def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
@@ -156,6 +159,7 @@ def _plan(
         slowest=slowest,
         batch_per_gpu=batch,
         extrapolated=profile.extrapolated,
+        host_s=request.host_s,
     )
 
 

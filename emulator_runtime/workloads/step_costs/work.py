@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare
@@ -39,7 +39,8 @@ def step_times(
     """
     if isinstance(work, TimedWork):
         speed = work.sensitivity.speed(host) if work.sensitivity else 1.0
-        return StepTimes(steps, to_ns(work.duration_s / speed))
+        host_ns = to_ns(work.host_s)
+        return StepTimes(steps, to_ns(work.duration_s / speed) - steps * host_ns, host_ns=host_ns)
     return _model_step_times(work, steps, gpu_type, host, profiles or ProfileTable.bundled(), spread)
 
 
@@ -49,10 +50,11 @@ def _model_step_times(
     if gpu_type is None:
         raise ValueError("model work runs on GPUs only")
     if work.exchanges or spread.nodes > 1:
-        return _exchanging(work, steps, gpu_type, host, profiles, spread)
+        times = _exchanging(work, steps, gpu_type, host, profiles, spread)
+        return replace(times, host_ns=to_ns(work.host_s))
     profile = profiles.step_profile(work.model, gpu_type, work.batch_size)
     input_s = work.input_cpu_s * 1000 / host.cpu_milli if work.input_cpu_s else 0.0
-    return StepTimes.of_profile(profile, steps, input_s)
+    return replace(StepTimes.of_profile(profile, steps, input_s), host_ns=to_ns(work.host_s))
 
 
 def _exchanging(

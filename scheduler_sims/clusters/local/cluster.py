@@ -14,7 +14,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue, refuse_shares
+from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue, sharing_of
 from scheduler_sims.clusters.local import job_process, manager_process
 from scheduler_sims.clusters.local.fleet import Fleet
 from scheduler_sims.clusters.local.grants import Grants
@@ -67,7 +67,7 @@ class LocalCluster:
         self._managers: dict[str, ManagerProcess] = {}
         clock = self._directory / "clock"
         self._time: TimeKeeper = (
-            WarpTime(clock, self._poller, options.speed, lambda job_id: self._fleet.wake(job_id))
+            WarpTime(clock, self._poller, options.speed, self._wake)
             if options.warp
             else RunningTime(clock, self._poller, options.speed)
         )
@@ -96,9 +96,10 @@ class LocalCluster:
         shorten_slice()
         for number, node in enumerate(self._spec.nodes):
             directory = self._directory / "nodes" / str(number)  # a node's name may be too long for a socket's path
-            self._managers[node.name] = ManagerProcess(
-                self._fork_server(), node, directory, self._time.path, self._poller, self._on_manager_event
+            manager = ManagerProcess(
+                self._fork_server(), node, directory, self._time, self._poller, self._on_manager_event
             )
+            self._managers[node.name] = manager
         ordered = sorted(jobs, key=lambda job: (job.submit_s, job.row))
         self._jobs = {job.job_id: job for job in ordered}
         self._fleet.prepare(ordered)
@@ -148,14 +149,26 @@ class LocalCluster:
 
     def start(self, start: Start) -> None:
         """One process has the grants of all nodes of a gang, since its tasks run in lockstep."""
-        refuse_shares(start, self.name)
+        sharing_of(start, self._spec.sharing)
         tokens = []
         for task in start.allocation.tasks:
-            devices = [share.device for share in task.shares]
-            grant = {"op": "grant", "job_id": start.job.job_id, "devices": devices, "steps_done": start.steps_done}
+            grant = {"op": "grant", "job_id": start.job.job_id, "steps_done": start.steps_done, "row": start.job.row}
+            grant |= {
+                "devices": [share.device for share in task.shares],
+                "milli": [share.milli for share in task.shares],
+                "priority": [share.priority for share in task.shares],
+            }
             tokens.append(str(self._managers[task.node].request(grant)["token"]))
         self._grants.begin(start.job.job_id, start.allocation.nodes)
         self._fleet.run(self._order(start, tokens))
+
+    def _wake(self, participant: str) -> None:
+        """A participant of the clock has reached its deadline in warp."""
+        for manager in self._managers.values():
+            if manager.participant == participant:
+                manager.wake()
+                return
+        self._fleet.wake(participant)
 
     def _order(self, start: Start, tokens: Sequence[str]) -> RunOrder:
         task, costs = start.allocation.tasks[0], self._spec.costs

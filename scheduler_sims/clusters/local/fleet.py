@@ -12,7 +12,7 @@ from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
-from emulator_runtime.ipc.warp import WAKE
+from emulator_runtime.ipc.warp import WAKE, counts_in
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.workloads.order import RunOrder
 from scheduler_sims.clusters.local.job_process import JobProcess
@@ -128,8 +128,8 @@ class Fleet:
     def _message(self, job_id: str, message: Message) -> None:
         process = self.processes[job_id]
         match message:
-            case {"op": "wait", "deadline_ns": int(deadline_ns)}:
-                self._participants.waits(job_id, deadline_ns)
+            case {"op": "wait", "deadline_ns": int(deadline_ns), "heard": int(heard), "frames": dict(frames)}:
+                self._participants.waits(job_id, deadline_ns, heard=heard, frames=counts_in(frames))
             case {"op": "ready"}:
                 process.ready = True
                 self.realtime_refused |= bool(message.get("realtime_refused"))

@@ -12,8 +12,10 @@ from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
 from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.ipc.warp import WAKE, counts_in
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from scheduler_sims.clusters.local.processes import Child, ForkServer
+from scheduler_sims.clusters.local.time_keeper import TimeKeeper
 from scheduler_sims.inputs.cluster_file import NodeSpec
 
 MODULE = "sharing_manager.__main__"
@@ -29,13 +31,15 @@ class ManagerProcess:
     """The manager of one node."""
 
     def __init__(
-        self, server: ForkServer, node: NodeSpec, directory: Path, clock: Path, poller: Poller, on_event: OnEvent
+        self, server: ForkServer, node: NodeSpec, directory: Path, time: TimeKeeper, poller: Poller, on_event: OnEvent
     ) -> None:
         self.node = node.name
         self._server = server
         self._directory = directory
         self._poller = poller
         self._on_event = on_event
+        self._participants = time.participants
+        self.participant = f"manager\0{node.name}"  # no job has such a name
         self._last_sequence = 0
         self._admin: Channel | None = None
         self._events: Connection | None = None
@@ -50,7 +54,8 @@ class ManagerProcess:
             "EMUGPU_MANAGER_INVENTORY": str(inventory),
             "EMUGPU_MANAGER_SOCKET_DIR": str(directory),
             "EMUGPU_MANAGER_STATE_DIR": str(directory / "state"),
-            "EMUGPU_MANAGER_CLOCK": str(clock),
+            "EMUGPU_MANAGER_CLOCK": str(time.path),
+            "EMUGPU_MANAGER_SHARING": node.sharing,
         }
         self._child = self._spawn()
 
@@ -84,11 +89,23 @@ class ManagerProcess:
         try:
             self._admin = Channel.connect(self._admin_socket, _ADMIN_TIMEOUT_S)
             self._events = self._poller.connect(self._admin_socket, self._on_message, self._on_close)
+            self._events.send({"op": "subscribe", "after": self._last_sequence})
+            heard = raise_for(self._admin.request({"op": "heard"}))["heard"]
         except ManagerUnavailableError:
             self._disconnect()
             return False
-        self._events.send({"op": "subscribe", "after": self._last_sequence})
+        self._participate(int(heard))
         return True
+
+    def _participate(self, heard: int) -> None:
+        """Time may pass only when the manager waits, too: it decides who is served next on shared devices."""
+        self._participants.leave(self.participant)
+        self._participants.register(self.participant, decides=True, heard=heard)
+
+    def wake(self) -> None:
+        """Its deadline has come, and all others wait."""
+        if self._events is not None:
+            self._events.send(WAKE)
 
     @property
     def _admin_socket(self) -> Path:
@@ -100,6 +117,7 @@ class ManagerProcess:
         Raises the manager's error, or ClusterError if it doesn't stay alive.
         """
         while self._admin is not None:
+            self._participants.tell(self.participant)
             try:
                 return raise_for(self._admin.request(message))
             except ManagerUnavailableError:
@@ -119,9 +137,12 @@ class ManagerProcess:
         return Child(self._server, MODULE, log, self._environment, fd_variable="EMUGPU_MANAGER_LIFELINE_FD")
 
     def _on_message(self, _: Connection, message: Message) -> None:
-        if "event" in message:
-            self._last_sequence = int(message["sequence"])
-            self._on_event(self.node, message)
+        match message:
+            case {"event": _}:
+                self._last_sequence = int(message["sequence"])
+                self._on_event(self.node, message)
+            case {"op": "wait", "deadline_ns": int(deadline_ns), "heard": int(heard), "frames": dict(frames)}:
+                self._participants.waits(self.participant, deadline_ns, heard=heard, frames=counts_in(frames))
 
     def _on_close(self, connection: Connection) -> None:
         if not self._closing and connection is self._events:

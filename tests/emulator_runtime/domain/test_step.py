@@ -14,17 +14,18 @@ inputs = st.one_of(st.just(0), st.integers(0, 10**12))
 def runs(draw):
     """Step times, the first step of a run, and the number of its steps."""
     steps = draw(st.integers(1, 60))
-    times = StepTimes(steps, draw(totals), draw(inputs))
+    times = StepTimes(steps, draw(totals), draw(inputs), draw(inputs))
     first = draw(st.integers(0, steps - 1))
     return times, first, draw(st.integers(1, steps - first))
 
 
 def double_buffered(times, first, count):
-    """When each step is issued and ends, one after the other: input k+1 begins when step k is issued."""
+    """When each step is issued and ends, one after the other: input k+1 begins when step k is issued, and the host works before
+    each step."""
     issues, ends = [], [0]
     input_ready_ns = times.input_ns
     for step in range(first, first + count):
-        issues.append(max(ends[-1], input_ready_ns))
+        issues.append(max(ends[-1], input_ready_ns) + times.host_ns)
         input_ready_ns = issues[-1] + times.input_ns
         ends.append(issues[-1] + times.device_ns(step))
     return issues, ends
@@ -56,6 +57,17 @@ def test_ends_and_issues_are_those_of_the_double_buffered_recurrence(run):
 
 
 @settings(deadline=None)
+@given(run=runs())
+def test_a_loop_issues_its_steps_at_the_same_times(run):
+    times, first, count = run
+    issues, ends = double_buffered(times, first, count)
+    issued_ns = times.first_issue_ns(0)
+    for index in range(count):
+        assert issued_ns == issues[index]
+        issued_ns = times.next_issue_ns(ends[index + 1], issued_ns)
+
+
+@settings(deadline=None)
 @given(run=runs(), beyond=st.integers(-3, 3))
 def test_steps_done_and_issued_count_what_has_ended_and_begun(run, beyond):
     times, first, count = run
@@ -73,6 +85,11 @@ def test_a_slow_input_pipeline_hides_the_device():
 
 def test_a_fast_input_pipeline_costs_its_first_input_only():
     assert StepTimes(10, 10 * 100, input_ns=60).end_ns(0, 10) == 60 + 1000
+
+
+def test_the_host_works_before_each_step():
+    assert StepTimes(10, 10 * 100, host_ns=7).end_ns(0, 10) == 10 * 107
+    assert StepTimes(10, 10 * 100, 60, 7).end_ns(0, 10) == 60 + 10 * 107
 
 
 def test_each_run_waits_for_its_first_input_again():

@@ -12,7 +12,7 @@ from emulator_runtime.domain.errors import (
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.ipc import client as client_module
-from emulator_runtime.ipc.client import AttachedDevice, ManagerClient
+from emulator_runtime.ipc.client import AttachedDevice, ManagerClient, Patience
 from emulator_runtime.ipc.control import resize_message
 from emulator_runtime.ipc.frames import encode
 from emulator_runtime.ipc.replies import error_reply
@@ -27,13 +27,19 @@ def messages(*several):
     return b"".join(encode(message) for message in several)
 
 
+@pytest.fixture(autouse=True)
+def _named_connections(monkeypatch):
+    """Each client names its connections c.1, c.2, ..."""
+    monkeypatch.setattr(client_module.secrets, "token_hex", lambda _: "c")
+
+
 def ops(messages):
     return [message["op"] for message in messages]
 
 
 @pytest.fixture
 def client(tmp_path, host):
-    client = ManagerClient(tmp_path / "sock", "secret", "job-1", patience_s=2.0, now=host.now, sleep=host.sleep)
+    client = ManagerClient(tmp_path / "sock", "secret", "job-1", patience=Patience(2.0, host.now, host.sleep))
     yield client
     client.close()
 
@@ -47,7 +53,15 @@ def test_a_whole_run_over_one_connection(serve, client, host):
     client.finish(5)
     assert server.received == [
         [
-            {"op": "attach", "version": 2, "token": "secret", "job_id": "job-1", "after_ns": 0, "steps_done": 3},
+            {
+                "op": "attach",
+                "version": 3,
+                "token": "secret",
+                "job_id": "job-1",
+                "after_ns": 0,
+                "connection": "c.1",
+                "steps_done": 3,
+            },
             {"op": "reserve", "persistent_bytes": 10, "peak_bytes": 20},
             {"op": "lease", "step": 3, "duration_ns": 50, "issue_ns": 90},
             {"op": "lease", "step": 4, "duration_ns": 50, "issue_ns": 150},
@@ -61,9 +75,7 @@ def test_a_whole_run_over_one_connection(serve, client, host):
 @pytest.fixture
 def follower(tmp_path, host):
     """A client that asks for its share of the node."""
-    client = ManagerClient(
-        tmp_path / "sock", "secret", patience_s=2.0, follow_host=True, now=host.now, sleep=host.sleep
-    )
+    client = ManagerClient(tmp_path / "sock", "secret", patience=Patience(2.0, host.now, host.sleep), follow_host=True)
     yield client
     client.close()
 
@@ -283,7 +295,7 @@ def test_patience_starts_anew_with_each_request(serve, client, host):
 
 def test_a_manager_that_hangs_is_away_too(serve, client, host, monkeypatch):
     monkeypatch.setattr(client_module, "_LEAST_ANSWER_S", 0.05)
-    hanging = ManagerClient(client._path, "secret", "job-1", patience_s=0.01, now=host.now, sleep=host.sleep)
+    hanging = ManagerClient(client._path, "secret", "job-1", patience=Patience(0.01, host.now, host.sleep))
     serve([OK, None, None])
     hanging.attach(0)
     host.time_ns -= 10**9  # the client's time stands still while a real socket times out
@@ -294,7 +306,7 @@ def test_a_manager_that_hangs_is_away_too(serve, client, host, monkeypatch):
 
 ATTACHED = {
     "ok": True,
-    "version": 2,
+    "version": 3,
     "job_id": "job/0",
     "steps_done": 7,
     "shared": True,
@@ -304,7 +316,7 @@ ATTACHED = {
 
 @pytest.fixture
 def nameless(tmp_path, host):
-    client = ManagerClient(tmp_path / "sock", "secret", patience_s=2.0, now=host.now, sleep=host.sleep)
+    client = ManagerClient(tmp_path / "sock", "secret", patience=Patience(2.0, host.now, host.sleep))
     yield client
     client.close()
 
@@ -315,7 +327,13 @@ def test_the_manager_says_which_job_it_is_and_where_it_goes_on(serve, nameless):
     assert (nameless.job_id, nameless.steps_done, nameless.shared) == ("job/0", 7, True)
     assert nameless.devices == (AttachedDevice("GPU-1", 3, "T", 5),)
     nameless.lease(7, 50, 90)
-    assert server.received[0][0] == {"op": "attach", "version": 2, "token": "secret", "after_ns": 0}
+    assert server.received[0][0] == {
+        "op": "attach",
+        "version": 3,
+        "token": "secret",
+        "after_ns": 0,
+        "connection": "c.1",
+    }
 
 
 def test_once_connected_it_knows_best_how_far_it_is(serve, nameless):
@@ -324,7 +342,7 @@ def test_once_connected_it_knows_best_how_far_it_is(serve, nameless):
     nameless.lease(7, 50, 90)
     nameless.lease(8, 50, 150)
     assert server.received[1][0] == {
-        "op": "attach", "version": 2, "token": "secret", "after_ns": 100, "job_id": "job/0", "steps_done": 8
+        "op": "attach", "version": 3, "token": "secret", "after_ns": 100, "job_id": "job/0", "steps_done": 8, "connection": "c.2"
     }  # fmt: skip
     assert nameless.steps_done == 8
 
@@ -332,7 +350,8 @@ def test_once_connected_it_knows_best_how_far_it_is(serve, nameless):
 def test_the_reply_to_a_first_attach_was_lost(serve, nameless):
     server = serve([None], [ATTACHED])
     nameless.attach()
-    assert server.received[0] == server.received[1]
+    first, second = (session[0] for session in server.received)
+    assert first | {"connection": "c.2"} == second
     assert nameless.steps_done == 7
 
 
@@ -381,3 +400,137 @@ def test_closing_twice(serve, client):
     client.attach(0)
     client.close()
     client.close()
+
+
+def shared(*uuids):
+    """The reply to attach of a manager whose devices several jobs share."""
+    devices = [
+        {"uuid": uuid, "index": n, "gpu_type": "T", "memory_bytes": 9, "mode": "fifo"} for n, uuid in enumerate(uuids)
+    ]
+    return OK | {"devices": devices}
+
+
+def piece(sequence, start_ns, end_ns, uuid="GPU-a"):
+    return {"op": "piece", "resource": uuid, "sequence": sequence, "start_ns": start_ns, "end_ns": end_ns, "work_ns": 9}
+
+
+def stop(at_ns, last=-1):
+    return {"op": "stop", "at_ns": at_ns, "last": last}
+
+
+def demanded(server, session=0):
+    """The messages of one connection after attach, without reports."""
+    return [
+        (m["sequence"], m["resource"], m["ready_ns"], m["work_ns"], m["remaining_ns"])
+        for m in server.received[session][1:]
+        if m["op"] == "demand"
+    ]
+
+
+def test_time_of_a_shared_device_is_demanded_and_the_next_step_queued(serve, client):
+    server = serve([shared("GPU-a"), None, piece(3, 100, 150), None, piece(4, 170, 220), OK])
+    client.attach(3)
+    assert client.lease(3, 50, 90, 150) == Lease(100, 150)
+    client.queue(4, 50, 150, 100)
+    assert client.lease(4, 50, 150, 100) == Lease(170, 220)
+    client.finish(5)
+    server.close()
+    assert ops(server.received[0]) == ["attach", "report", "demand", "demand", "report", "finish"]
+    assert demanded(server) == [(3, "GPU-a", 90, 50, 150), (4, "GPU-a", 150, 50, 100)]
+    assert [m["steps_done"] for m in server.received[0] if m["op"] == "report"] == [3, 4]
+
+
+def test_a_step_on_several_devices_ends_with_the_last(serve, client):
+    serve([shared("GPU-a", "GPU-b"), None, None, messages(piece(0, 100, 150, "GPU-b"), piece(0, 95, 145))])
+    client.attach(0)
+    assert client.lease(0, 50, 90) == Lease(95, 150)
+
+
+def test_a_step_that_changed_before_it_was_issued_is_demanded_anew(serve, client):
+    server = serve([shared("GPU-a"), None, piece(0, 0, 50), None, None, piece(1, 60, 90)])
+    client.attach(0)
+    client.lease(0, 50, 0)
+    client.queue(1, 50, 60)
+    assert client.lease(1, 30, 60) == Lease(60, 90)
+    server.close()
+    assert demanded(server)[1:] == [(1, "GPU-a", 60, 50, 0), (1, "GPU-a", 60, 30, 0)]
+
+
+def test_a_step_that_is_issued_long_after_this_one_is_not_queued(serve, client):
+    server = serve([shared("GPU-a"), None, piece(0, 5, 50), OK])
+    client.attach(0)
+    client.lease(0, 50, 0)
+    client.queue(1, 50, 601 * 10**9)
+    client.finish(1)
+    server.close()
+    assert ops(server.received[0]) == ["attach", "report", "demand", "finish"]
+
+
+def test_a_stop_ends_the_wait_for_the_device(serve, client):
+    serve([shared("GPU-a"), None, stop(120), OK])
+    client.attach(0)
+    assert client.lease(0, 50, 90) == Lease(120, 120, stop=True)
+    client.release(0)
+
+
+def test_a_stop_takes_effect_when_the_next_step_would_be_issued(serve, client):
+    serve([shared("GPU-a"), None, piece(0, 90, 140), stop(120, 0), None])
+    client.attach(0)
+    assert client.lease(0, 50, 90) == Lease(90, 140)
+    assert client.lease(1, 50, 140) == Lease(140, 140, stop=True)
+
+
+@pytest.mark.parametrize("answers", [(piece(0, 90, 140), stop(120, 0)), (stop(120, 0), piece(0, 90, 140))])
+def test_a_step_that_was_begun_is_finished_before_a_stop(serve, client, answers):
+    serve([shared("GPU-a"), None, messages(*answers), None])
+    client.attach(0)
+    assert client.lease(0, 50, 90) == Lease(90, 140)
+    client.queue(1, 50, 140)
+    assert client.lease(1, 50, 140) == Lease(140, 140, stop=True)
+
+
+def test_a_new_run_forgets_the_stop_of_the_last_one(serve, client):
+    serve([shared("GPU-a"), None, stop(120), OK], [shared("GPU-a"), None, piece(0, 200, 250)])
+    client.attach(0)
+    assert client.lease(0, 50, 90).stop
+    client.release(0)
+    client.attach(0)
+    assert client.lease(0, 50, 200) == Lease(200, 250)
+
+
+def test_the_manager_dies_while_a_job_waits_for_the_device(serve, client):
+    server = serve([shared("GPU-a"), None, piece(0, 0, 50), None, None], [shared("GPU-a"), piece(1, 60, 110)])
+    client.attach(0)
+    client.lease(0, 50, 0)
+    client.queue(1, 50, 50)
+    assert client.lease(1, 50, 50) == Lease(60, 110)
+    server.close()
+    assert demanded(server, 1) == [(1, "GPU-a", 50, 50, 0)]
+    attachments = [session[0] for session in server.received]
+    assert [attachment["steps_done"] for attachment in attachments] == [0, 1]
+    assert len({attachment["connection"] for attachment in attachments}) == 2
+
+
+def test_what_has_been_answered_is_not_demanded_again(serve, client):
+    server = serve(
+        [shared("GPU-a", "GPU-b"), None, None, piece(0, 0, 50)], [shared("GPU-a", "GPU-b"), piece(0, 5, 55, "GPU-b")]
+    )
+    client.attach(0)
+    assert client.lease(0, 50, 0) == Lease(0, 55)
+    server.close()
+    assert demanded(server, 1) == [(0, "GPU-b", 0, 50, 0)]
+
+
+def test_a_demand_that_is_refused_ends_the_run(serve, client):
+    serve([shared("GPU-a"), None, error_reply(DeviceLostError("device GPU-a is lost"))])
+    client.attach(0)
+    with pytest.raises(DeviceLostError, match="device GPU-a is lost"):
+        client.lease(0, 50, 90)
+
+
+@pytest.mark.parametrize("wrong", [{"start_ns": -1}, {"sequence": "1"}, {"resource": 7}])
+def test_a_wrong_piece_names_the_field(serve, client, wrong):
+    serve([shared("GPU-a"), None, piece(0, 0, 50) | wrong])
+    client.attach(0)
+    with pytest.raises(ProtocolError, match=f"field '{next(iter(wrong))}'"):
+        client.lease(0, 50, 0)

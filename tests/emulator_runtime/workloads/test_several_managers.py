@@ -13,7 +13,7 @@ class Client:
     def __init__(self, name, told, lease=None, error=None):
         self.name, self.told, self.answer, self.error, self.reconnects = name, told, lease, error, 2
 
-    def lease(self, step, duration_ns, issue_ns):
+    def lease(self, step, duration_ns, issue_ns, remaining_ns=0):
         self.told.append((self.name, "lease", step))
         return self.answer or Lease(issue_ns, issue_ns + duration_ns)
 
@@ -34,25 +34,35 @@ def several(*more):
 def test_all_are_asked_for_each_step_and_the_last_end_counts():
     managers, told = several({}, {"lease": Lease(12, 40)}, {})
     assert managers.lease(3, 10, 11) == Lease(11, 40)
-    assert told == [("a", "lease", 3), ("b", "lease", 3), ("c", "lease", 3)]
+    assert told[:3] == [(name, "demand", 3, 10, 11, 0) for name in "abc"]  # by all before any is waited for
+    assert told[3:] == [("a", "lease", 3), ("b", "lease", 3), ("c", "lease", 3)]
     assert managers.reconnects == 6
 
 
 def test_any_can_tell_to_stop():
     managers, told = several({}, {"lease": Lease(11, 11, stop=True)}, {})
     assert managers.lease(3, 10, 11).stop
-    assert told == [("a", "lease", 3), ("b", "lease", 3)]
+    assert told[3:] == [("a", "lease", 3), ("b", "lease", 3)]
 
 
 def test_everything_else_is_told_to_all_in_turn():
     managers, told = several({}, {})
     managers.attach(4)
     managers.reserve(1, 2)
+    managers.queue(3, 4, 5, 6)
     managers.release(5)
     managers.finish(6)
     managers.fail("why")
     managers.close()
-    said = [("attach", 4), ("reserve", 1, 2), ("release", 5), ("finish", 6), ("fail", "why"), ("close",)]
+    said = [
+        ("attach", 4),
+        ("reserve", 1, 2),
+        ("queue", 3, 4, 5, 6),
+        ("release", 5),
+        ("finish", 6),
+        ("fail", "why"),
+        ("close",),
+    ]
     assert told == [(name, *each) for each in said for name in "ab"]
 
 

@@ -159,6 +159,18 @@ def test_nvidia_labels_are_there_on_request_and_tell_sharing() -> None:
         assert "nvidia.com/pool" not in labels
 
 
+def test_a_pool_may_share_as_mps_or_by_a_mode_of_emugpu() -> None:
+    resources = {"resources": [{"name": "emugpu.dev/emuGPU", "replicas": 4}]}
+    for sharing, mode, strategy in (
+        ({"mps": resources}, "mps", "mps"),
+        ({"timeSlicing": resources, "mode": "fair"}, "fair", "time-slicing"),
+    ):
+        inventory = assign([pool("p", sharing=sharing)], [node("w1")]).claims["w1"].inventory
+        assert inventory is not None
+        assert [(r.replicas, r.sharing) for r in inventory.resources] == [(4, mode)]
+        assert labels_of(inventory, nvidia=True)["nvidia.com/gpu.sharing-strategy"] == strategy
+
+
 @given(st.text(max_size=100))
 def test_any_text_becomes_a_valid_label_value(text: str) -> None:
     value = label_value(text)

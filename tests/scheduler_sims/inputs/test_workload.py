@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.job import ModelWork, TimedWork
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
+from emulator_runtime.workloads.step_costs.work import step_times
 from scheduler_sims.inputs.workload import COLUMNS, DEFAULT_STEPS, _cells, load_workload
 
 LAST_K80_BATCH = 126  # resnet50 was measured at 1 to 126 on a Tesla_K80
@@ -139,6 +141,46 @@ def test_a_batch_size_is_a_whole_number(refused, text):
 
 def test_an_input_time_is_a_number(refused):
     assert refused(model_row(input_cpu_s="-0.1")).startswith("jobs.csv:2: input_cpu_s: must be a number from 0")
+
+
+def test_the_time_of_the_host_is_part_of_a_duration(load):
+    job = load(row(steps="50", host_s="0.1")).jobs[0]
+    assert job.work == {"gpu": TimedWork(10.0, host_s=0.1)}
+    times = step_times(job.work["gpu"], job.steps, "Tesla-T4", HostShare(1000))
+    assert (times.host_ns, times.total_device_ns) == (100_000_000, 5_000_000_000)
+    assert times.end_ns(0, 50) == 10_000_000_000
+
+
+def test_the_time_of_the_host_comes_on_top_of_a_models_steps(load):
+    job = load(model_row(host_s="0.1")).jobs[0]
+    assert job.work == {"gpu": ModelWork("resnet50", 16, host_s=0.1)}
+
+
+def test_stretching_a_duration_stretches_the_time_of_the_host(load):
+    job = load(row(steps="50", host_s="0.1")).stretched(3).jobs[0]
+    assert job.work == {"gpu": TimedWork(30.0, host_s=pytest.approx(0.3))}
+
+
+NO_HOST = {
+    "no time for the GPU": (
+        {"steps": "50", "host_s": "0.2"},
+        "50 steps with 0.2 s of the host each leave none of 10 s for",
+    ),
+    "no number": ({"host_s": "x"}, "host_s: must be a number from 0"),
+    "a speed that depends on the host": (
+        {"host_s": "0.01", "speedup": "2", "best_cpus": "4", "cpus": "1"},
+        "host_s: is for jobs whose speed doesn't depend on their CPUs and memory",
+    ),
+    "a family": (
+        {"host_s": "0.01", "model": "synergy/alexnet"},
+        "host_s: is for jobs whose speed doesn't depend on their CPUs and memory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cells", "message"), NO_HOST.values(), ids=NO_HOST)
+def test_wrong_times_of_the_host(refused, cells, message):
+    assert message in refused(row(**cells))
 
 
 @pytest.mark.parametrize("text", ["job_id,gpu_duration_s\n,1\n", "user,gpu_duration_s\nann,1\n"])

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import RefusedError
-from sharing_manager.arbitration import MODES
+from emulator_runtime.sharing.modes import MODES
+from sharing_manager.arbitration import arbiter_of
 from sharing_manager.arbitration.exclusive import Exclusive
 from sharing_manager.arbitration.fifo import Fifo
 
@@ -76,5 +77,7 @@ def test_a_shared_device_has_any_number():
     assert arbiter.holders == set("abcdef")
 
 
-def test_the_table_of_modes():
-    assert {name: type(mode(None)) for name, mode in MODES.items()} == {"exclusive": Exclusive, "fifo": Fifo}
+def test_only_an_exclusive_device_has_a_single_holder():
+    kinds = {name: type(arbiter_of(mode)) for name, mode in MODES.items()}
+    assert kinds.pop("exclusive") is Exclusive
+    assert set(kinds.values()) == {Fifo}

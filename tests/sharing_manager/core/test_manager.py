@@ -6,7 +6,7 @@ from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, Refu
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from sharing_manager.core.manager import MAX_SHARED_NS
+from emulator_runtime.sharing.demands import MAX_UNIT_NS
 from sharing_manager.grants.grant import GrantState
 
 GIB = 1024**3
@@ -138,12 +138,12 @@ def test_a_step_that_others_would_wait_for_too_long(node, uuids, replicas):
     entries = tuple(DeviceEntry(device) for device in node.pool.specs(uuids[:1]))
     node.manager.apply_inventory(Inventory("n1", (ResourceEntry("r/x", entries, replicas),)))
     grant = node.manager.attach(node.token(node.manager.grant("a", uuids[:1], 0)), "a", 0, 0)
-    at(node, node.manager.lease(grant, 0, MAX_SHARED_NS, 1_000).end_ns)
+    at(node, node.manager.lease(grant, 0, MAX_UNIT_NS, 1_000).end_ns)
     if replicas == 1:
-        assert node.manager.lease(grant, 1, MAX_SHARED_NS + 1, 1_000)
+        assert node.manager.lease(grant, 1, MAX_UNIT_NS + 1, 1_000)
     else:
         with pytest.raises(ProtocolError, match="on a shared device; at most 600 s, others wait for it"):
-            node.manager.lease(grant, 1, MAX_SHARED_NS + 1, 1_000)
+            node.manager.lease(grant, 1, MAX_UNIT_NS + 1, 1_000)
 
 
 def test_a_request_that_was_late_on_its_way_gets_the_time_of_its_issue(node, held):

@@ -11,7 +11,7 @@ from emulator_runtime.domain.errors import InputError, OutOfMemoryError, Refused
 from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.memory.rules import Reservation
-from sharing_manager.arbitration.exclusive import Exclusive
+from emulator_runtime.sharing.modes import MODES
 from sharing_manager.arbitration.fifo import Fifo
 from sharing_manager.devices.inventories import read_inventory
 from sharing_manager.devices.pool import DevicePool
@@ -21,7 +21,7 @@ UUIDS = [device_uuid("n1", index) for index in range(len(SIZES))]
 
 
 def pool_of(mode):
-    return DevicePool([Device("n1", index, "T", size) for index, size in enumerate(SIZES)], mode)
+    return DevicePool([Device("n1", index, "T", size) for index, size in enumerate(SIZES)], MODES[mode])
 
 
 def state(pool):
@@ -32,7 +32,7 @@ def state(pool):
 
 
 def test_an_exclusive_device_among_several_leaves_all_as_they_were():
-    pool = pool_of(Exclusive)
+    pool = pool_of("exclusive")
     pool.admit("a", [UUIDS[2]])
     before = state(pool)
     with pytest.raises(RefusedError, match=f"^device {UUIDS[2]}: it is exclusive and a holds it; wait"):
@@ -52,7 +52,9 @@ def test_a_refusal_does_not_turn_back_the_time_of_a_shared_device():
                 raise RefusedError("two are enough")
             super().admit(holder)
 
-    pool = pool_of(Picky)
+    pool = pool_of("fifo")
+    for device in pool.all():
+        device.arbiter = Picky()
     pool.admit("a", [UUIDS[0]])
     assert pool.lease("a", [UUIDS[0]], 10, 10, 10) == Lease(10, 20)
     pool.leave("a", [UUIDS[0]], 20)
@@ -65,7 +67,7 @@ def test_a_refusal_does_not_turn_back_the_time_of_a_shared_device():
 
 
 def test_memory_on_all_devices_or_on_none():
-    pool = pool_of(Fifo)
+    pool = pool_of("fifo")
     pool.admit("a", UUIDS)
     pool.reserve("a", UUIDS, Reservation(100, 100))
     before = state(pool)
@@ -81,7 +83,7 @@ def test_memory_on_all_devices_or_on_none():
 
 
 def test_a_lease_starts_when_all_devices_are_free():
-    pool = pool_of(Fifo)
+    pool = pool_of("fifo")
     assert pool.lease("a", [UUIDS[0]], 0, 10, 0) == Lease(0, 10)
     assert pool.lease("b", [UUIDS[1]], 3, 4, 3) == Lease(3, 7)
     assert pool.lease("c", UUIDS, 5, 5, 5) == Lease(10, 15)
@@ -90,11 +92,11 @@ def test_a_lease_starts_when_all_devices_are_free():
 
 
 def test_cpu_work_starts_at_once():
-    assert pool_of(Exclusive).lease("a", [], 7, 5, 7) == Lease(7, 12)
+    assert pool_of("exclusive").lease("a", [], 7, 5, 7) == Lease(7, 12)
 
 
 def test_leaving_gives_back_time_memory_and_place_once():
-    pool = pool_of(Exclusive)
+    pool = pool_of("exclusive")
     pool.admit("a", UUIDS[:2])
     pool.reserve("a", UUIDS[:2], Reservation(1, 2))
     pool.lease("a", UUIDS[:2], 100, 50, 100)
@@ -109,7 +111,7 @@ slots = st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.integers(0, 2)), s
 
 @given(slots)
 def test_leases_of_a_device_never_overlap(requests):
-    pool, now, given_out = pool_of(Fifo), 0, {uuid: [] for uuid in UUIDS}
+    pool, now, given_out = pool_of("fifo"), 0, {uuid: [] for uuid in UUIDS}
     for holder, indexes, pause, duration in requests:
         now += pause
         uuids = [UUIDS[index] for index in sorted(indexes)]

@@ -46,7 +46,7 @@ def test_a_log_of_another_version_is_refused(open_log, tmp_path, version):
     db = sqlite3.connect(tmp_path / "manager.db")
     db.execute(f"pragma user_version = {version}")
     db.close()
-    with pytest.raises(ClusterError, match=rf"another emugpu wrote it \(version {version}, not 3\); move it away"):
+    with pytest.raises(ClusterError, match=rf"another emugpu wrote it \(version {version}, not 4\); move it away"):
         open_log()
 
 

@@ -103,6 +103,7 @@ def test_what_prometheus_gets(web) -> None:
         "emugpu_device_processes": 3,
         "emugpu_device_leased_seconds_total": 4.5,
         "emugpu_leases_total": 12,
+        "emugpu_late_demands_total": 0,
         "emugpu_lease_request_lag_seconds_total": 0.002,
         "emugpu_lease_request_lag_max_seconds": 0.001,
         "emugpu_connections": 3,

@@ -1,14 +1,16 @@
-"""Applies a time-slicing configuration file of NVIDIA's device plugin, so that users can bring the file that they have.
+"""Applies a sharing configuration file of NVIDIA's device plugin, so that users can bring the file that they have.
 
     version: v1
     sharing:
-      timeSlicing:
+      timeSlicing:            # or mps
         renameByDefault: false
         failRequestsGreaterThanOne: false
         resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, devices: all, replicas: 4}]
+      mode: fair              # one of emugpu's own ways to share, instead of the section's
 
-The fields are defined in NVIDIA/k8s-device-plugin, README "Shared Access to GPUs" and api/config/v1/replicas.go. Two
-differences: `rename` and `devices`, which that plugin ignores, work here; and `nvidia.com/gpu` means the pool's resources.
+The fields are defined in NVIDIA/k8s-device-plugin, README "Shared Access to GPUs" and api/config/v1/replicas.go. Three
+differences: `rename` and `devices`, which that plugin ignores, work here; `nvidia.com/gpu` means the pool's resources; and
+`mode` is emugpu's.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from dataclasses import dataclass, replace
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.json_document import Field
 from emulator_runtime.node.inventory import (
+    EXCLUSIVE,
     MAX_REPLICAS,
+    SHARING_MODES,
     DeviceEntry,
     Inventory,
     ResourceEntry,
@@ -45,18 +49,23 @@ class _Slicing:
     replicas: int
 
 
-def apply_time_slicing(inventory: Inventory, mapping: Mapping[str, object], place: str) -> Inventory:
+_SECTIONS = {"timeSlicing": "time-slicing", "mps": "mps"}
+"""The sections of a file, and the way to share that each stands for."""
+
+
+def apply_sharing(inventory: Inventory, mapping: Mapping[str, object], place: str) -> Inventory:
     """The inventory in which the resources named by `mapping` are shared. `mapping`: a whole file, or its `sharing` section.
 
     NVIDIA resources that no device has (such as a MIG profile) are skipped. Raises InputError naming `place` and path,
     UnknownNameError for any other resource that isn't in the inventory.
     """
-    section = _time_slicing_section(Field(place, "", dict(mapping)))
-    if section is None:
+    found = _section(Field(place, "", dict(mapping)))
+    if found is None:
         return inventory
+    section, mode = found
     members = section.members(("resources",), ("strategy", "renameByDefault", "failRequestsGreaterThanOne"))
     if "strategy" in members and members["strategy"].text():
-        raise members["strategy"].error("must be left out: only time slicing without a named strategy exists")
+        raise members["strategy"].error("must be left out: only sharing without a named strategy exists")
     rename = "renameByDefault" in members and members["renameByDefault"].flag()
     fail = "failRequestsGreaterThanOne" in members and members["failRequestsGreaterThanOne"].flag()
     elements = members["resources"].elements()
@@ -66,28 +75,38 @@ def apply_time_slicing(inventory: Inventory, mapping: Mapping[str, object], plac
     resources: list[ResourceEntry] = []
     for resource in inventory.resources:
         slicing = slicings.get(resource.name)
-        resources += [resource] if slicing is None else _share(resource, slicing, rename=rename, fail=fail)
+        resources += [resource] if slicing is None else _share(resource, slicing, mode, rename=rename, fail=fail)
     if (name := repeated(resource.name for resource in resources)) is not None:
         raise members["resources"].error(f"{name} would be two resources; rename one of them to another name")
     return replace(inventory, resources=tuple(resources))
 
 
-def _time_slicing_section(document: Field) -> Field | None:
-    """The `timeSlicing` part of a file or of a `sharing` section; None if there is none."""
+def _section(document: Field) -> tuple[Field, str] | None:
+    """The section of a file, or of its `sharing` part, that shares devices, and the name of the mode; None if there is none."""
     assert isinstance(document.value, dict)
     sharing: Field | None = document
-    if not document.value.keys() & {"timeSlicing", "mps"}:
+    if not document.value.keys() & {*_SECTIONS, "mode"}:
         members = document.members((), _FILE_FIELDS)
         if "version" in members and members["version"].text() != "v1":
             raise members["version"].error("must be v1")
         sharing = members.get("sharing")
     if sharing is None or sharing.value is None:
         return None
-    members = sharing.members((), ("timeSlicing", "mps"))
-    if "mps" in members and members["mps"].value:
-        raise members["mps"].error("isn't emulated; use timeSlicing")
-    section = members.get("timeSlicing")
-    return section if section is not None and section.value else None
+    members = sharing.members((), (*_SECTIONS, "mode"))
+    sections = [name for name in _SECTIONS if name in members and members[name].value]
+    if len(sections) > 1:
+        raise members[sections[1]].error(f"goes not together with {sections[0]}; keep one of them")
+    if not sections:
+        return None
+    (name,) = sections
+    return members[name], _mode(members["mode"]) if "mode" in members else _SECTIONS[name]
+
+
+def _mode(document: Field) -> str:
+    name = document.text()
+    if name not in SHARING_MODES:
+        raise UnknownNameError(f"{document.place}: {document.path}", "way to share a GPU", name, SHARING_MODES)
+    return name
 
 
 def _slicing(document: Field) -> _Slicing:
@@ -127,7 +146,7 @@ def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _S
     return by_resource
 
 
-def _share(resource: ResourceEntry, slicing: _Slicing, *, rename: bool, fail: bool) -> list[ResourceEntry]:
+def _share(resource: ResourceEntry, slicing: _Slicing, mode: str, *, rename: bool, fail: bool) -> list[ResourceEntry]:
     """The shared resource, after the original resource if some of its devices aren't shared."""
     shared = _chosen(resource, slicing)
     whole = tuple(entry for entry in resource.devices if entry not in shared)
@@ -138,7 +157,7 @@ def _share(resource: ResourceEntry, slicing: _Slicing, *, rename: bool, fail: bo
     if whole and name == resource.name:
         problem = f"leaves devices of {resource.name} whole under the same name; give `rename`, or `devices: all`"
         raise slicing.where.error(problem)
-    entry = ResourceEntry(name, shared, slicing.replicas, fail)
+    entry = ResourceEntry(name, shared, slicing.replicas, fail, mode if slicing.replicas > 1 else EXCLUSIVE)
     return [replace(resource, devices=whole), entry] if whole else [entry]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from emulator_runtime.node.time_slicing import apply_time_slicing
+from emulator_runtime.node.inventory import EXCLUSIVE, SHARING_MODES, DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.sharing_file import apply_sharing
+from emulator_runtime.sharing.modes import MODES
 
 EMUGPU = "emugpu.dev/emuGPU"
 
@@ -29,7 +30,7 @@ def shapes(inventory: Inventory) -> list[tuple[str, int, list[int]]]:
 
 
 def apply(inventory: Inventory, mapping: dict[str, object]) -> list[tuple[str, int, list[int]]]:
-    return shapes(apply_time_slicing(inventory, mapping, "sharing.yaml"))
+    return shapes(apply_sharing(inventory, mapping, "sharing.yaml"))
 
 
 def test_a_whole_file_as_in_upstreams_readme():
@@ -38,7 +39,7 @@ def test_a_whole_file_as_in_upstreams_readme():
         "flags": {"migStrategy": "none"},
         "sharing": slicing({"name": "nvidia.com/gpu", "replicas": 10}, failRequestsGreaterThanOne=True),
     }
-    shared = apply_time_slicing(FOUR, file, "sharing.yaml")
+    shared = apply_sharing(FOUR, file, "sharing.yaml")
     assert shapes(shared) == [(EMUGPU, 10, [0, 1, 2, 3])]
     assert shared.resources[0].fail_requests_greater_than_one
 
@@ -79,10 +80,33 @@ def test_nvidias_name_means_what_has_no_line_of_its_own():
 
 @pytest.mark.parametrize("nothing", [{}, {"version": "v1"}, {"version": "v1", "sharing": None}, {"timeSlicing": {}}])
 def test_nothing_to_share(nothing):
-    assert apply_time_slicing(FOUR, nothing, "x") == FOUR
+    assert apply_sharing(FOUR, nothing, "x") == FOUR
 
 
 LINE = {"name": EMUGPU, "replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("file", "sharing"),
+    [
+        (slicing(LINE), "time-slicing"),
+        ({"mps": {"resources": [LINE]}}, "mps"),
+        (slicing(LINE) | {"mode": "fair"}, "fair"),
+        ({"version": "v1", "sharing": {"mps": {"resources": [LINE]}, "mode": "weighted"}}, "weighted"),
+        (slicing(LINE | {"replicas": 1}), "exclusive"),
+    ],
+)
+def test_the_section_or_the_mode_says_how_holders_share(file, sharing):
+    assert [resource.sharing for resource in apply_sharing(FOUR, file, "x").resources] == [sharing]
+
+
+def test_every_way_to_share_has_a_mode():
+    assert {EXCLUSIVE, *SHARING_MODES} == set(MODES)
+
+
+@pytest.mark.parametrize("nothing", [{"mode": "fair"}, {"sharing": {"mode": "fair"}}])
+def test_a_mode_without_resources_shares_nothing(nothing):
+    assert apply_sharing(FOUR, nothing, "x") == FOUR
 
 
 @pytest.mark.parametrize(
@@ -90,7 +114,8 @@ LINE = {"name": EMUGPU, "replicas": 2}
     [
         ({"version": "v2"}, "file: version: must be v1"),
         ({"version": "v1", "share": {}}, "file: unknown field 'share'"),
-        ({"mps": {"resources": []}}, "file: mps: isn't emulated; use timeSlicing"),
+        (slicing(LINE) | {"mps": {"resources": [LINE]}}, "file: mps: goes not together with timeSlicing; keep one"),
+        (slicing(LINE) | {"mode": "fairr"}, "file: mode: unknown way to share a GPU 'fairr'; did you mean fair?"),
         ({"timeSlicing": 4}, "file: timeSlicing: must be an object, not 4"),
         ({"timeSlicing": {"renameByDefault": True}}, "file: timeSlicing: resources is missing"),
         (slicing(), "timeSlicing.resources: must name at least one resource"),
@@ -116,11 +141,11 @@ LINE = {"name": EMUGPU, "replicas": 2}
 )
 def test_mistakes(mapping, message):
     with pytest.raises(InputError) as wrong:
-        apply_time_slicing(FOUR, mapping, "file")
+        apply_sharing(FOUR, mapping, "file")
     assert message in str(wrong.value)
 
 
 def test_two_resources_under_one_name():
     file = slicing({"name": "nvidia.com/gpu", "rename": "emugpu.dev/x", "replicas": 2})
     with pytest.raises(InputError, match=r"file: timeSlicing.resources: emugpu.dev/x would be two resources"):
-        apply_time_slicing(TWO_KINDS, file, "file")
+        apply_sharing(TWO_KINDS, file, "file")

@@ -1,0 +1,62 @@
+"""The client says what the protocol's golden frames say (tests/support/golden_frames.json)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emulator_runtime.domain.lease import Lease
+from emulator_runtime.ipc.client import ManagerClient, Patience
+from emulator_runtime.ipc.frames import Decoder, encode
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "support" / "golden_frames.json").read_text(encoding="utf-8"))
+
+
+def exclusive(client):
+    client.attach(3)
+    client.reserve(10, 20)
+    assert client.lease(3, 50, 2000, 100) == Lease(2000, 2050)
+    client.queue(4, 50, 2050, 50)
+    client.finish(4)
+
+
+def shared(client):
+    client.attach(0)
+    assert client.lease(0, 50, 2000, 150) == Lease(2000, 2050)
+    client.queue(1, 50, 2050, 100)
+    assert client.lease(1, 50, 2050, 100) == Lease(2050, 2100)
+    client.queue(2, 50, 2100, 50)
+    assert client.lease(2, 50, 2100, 50) == Lease(2100, 2100, stop=True)
+    client.release(2)
+
+
+def script(turns):
+    """What a server answers to each frame of the job: all that the manager says before the job's next one."""
+    answers = []
+    for turn in turns:
+        if "job" in turn:
+            answers.append([])
+        elif "manager" in turn:
+            answers[-1].append(turn["manager"])
+    return [b"".join(encode(message) for message in several) or None for several in answers]
+
+
+@pytest.mark.parametrize("run", [exclusive, shared])
+def test_the_client_speaks_as_the_protocol_says(serve, tmp_path, host, run):
+    turns = GOLDEN["conversations"][run.__name__]["turns"]
+    server = serve(script(turns))
+    client = ManagerClient(tmp_path / "sock", "TOKEN", "a", patience=Patience(2.0, host.now, host.sleep))
+    run(client)
+    client.close()
+    server.close()
+    (received,) = server.received
+    received[0]["connection"] = "NAME"
+    assert received == [turn["job"] for turn in turns if "job" in turn]
+
+
+def test_the_encoding_of_a_frame():
+    frame, data = GOLDEN["encoding"]["frame"], bytes.fromhex(GOLDEN["encoding"]["hex"])
+    assert encode(frame) == data
+    assert Decoder().feed(data) == [frame]

@@ -1,0 +1,368 @@
+"""Devices that several jobs share: who gets their time when, what is repeated, what is taken back."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
+from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.units import GIB
+from emulator_runtime.memory.rules import Reservation
+from emulator_runtime.sharing.demands import Demand, Piece, Terms
+from emulator_runtime.sharing.modes import MODES
+
+MS, S = 1_000_000, 1_000_000_000
+UUIDS = [device_uuid("n1", index) for index in range(3)]
+SHARED = [name for name, mode in MODES.items() if mode.shared]
+PICKING = ["fifo", "fair", "weighted", "priority", "srtf"]
+
+
+@pytest.fixture
+def shared(make_node):
+    """`shared(mode)`: a node whose clock stands at 0, with these jobs attached to its first device."""
+
+    def shared(mode, *jobs, priority=None, **shares):
+        node = make_node(f"{mode}.db", mode)
+        node.clock._now_ns = 0
+        grants = {}
+        for row, job in enumerate(jobs):
+            terms = Terms(row, milli=shares.get(job, 1000), priority=(priority or {}).get(job, 0))
+            grant = node.manager.grant(job, UUIDS[:1], 0, [terms])
+            grants[job] = node.manager.attach(node.token(grant), job, 0, 0)
+        return node, grants
+
+    return shared
+
+
+def ask(node, grant, number, ready_ns, work_ns, uuid=UUIDS[0], **more):
+    node.manager.demand(grant, uuid, Demand(grant.holder, number, ready_ns, work_ns, **more))
+
+
+def decide(node, until_ns):
+    """What is decided by then, as (job, number, start, end)."""
+    node.clock.advance_to_ns(max(until_ns, node.clock.now_ns()))
+    return [
+        (each.grant.job_id, each.answer.sequence, each.answer.piece.start_ns, each.answer.piece.end_ns)
+        for each in node.manager.decide(until_ns)
+    ]
+
+
+@pytest.mark.parametrize("mode", SHARED)
+def test_a_job_alone_is_served_when_it_is_ready(shared, mode):
+    node, grants = shared(mode, "a")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    assert decide(node, 10 * MS) == [("a", 0, 0, 10 * MS)]
+    assert grants["a"].leased_ns == 10 * MS
+    (device, *_) = node.manager.telemetry().devices
+    assert (device.leased_ns, device.utilisation) == (10 * MS, 0.01)
+
+
+@pytest.mark.parametrize("mode", PICKING)
+def test_a_busy_device_decides_when_it_is_free_and_says_when_that_is(shared, mode):
+    node, grants = shared(mode, "a", "b")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    assert node.manager.next_decision_ns() == 0
+    assert decide(node, 0) == [("a", 0, 0, 10 * MS)]
+    ask(node, grants["b"], 0, 2 * MS, 5 * MS)
+    assert node.manager.next_decision_ns() == 10 * MS
+    assert decide(node, 10 * MS - 1) == []
+    assert decide(node, 10 * MS) == [("b", 0, 10 * MS, 15 * MS)]
+    assert node.manager.next_decision_ns() is None
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_readiness_counts_and_not_arrival(shared, order):
+    node, grants = shared("fifo", "a", "b")
+    ready = {"a": 3 * MS, "b": 2 * MS}
+    for job in order:
+        ask(node, grants[job], 0, ready[job], MS)
+    assert decide(node, 5 * MS) == [("b", 0, 2 * MS, 3 * MS), ("a", 0, 3 * MS, 4 * MS)]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_equal_jobs_the_first_of_the_workload_is_served_first(shared, order):
+    node, grants = shared("fifo", "a", "b")
+    for job in order:
+        ask(node, grants[job], 0, MS, MS)
+    assert [job for job, *_ in decide(node, 5 * MS)] == ["a", "b"]
+
+
+def shares_of(node, grants, steps, **remaining):
+    """Device time of each job while all of them always have a demand queued, over `steps` steps of 1 ms."""
+    served, number = dict.fromkeys(grants, 0), dict.fromkeys(grants, 0)
+    for job, grant in grants.items():
+        ask(node, grant, 0, 0, MS, remaining_ns=remaining.get(job, 0))
+    while sum(served.values()) < steps:
+        for job, _, start_ns, end_ns in decide(node, node.manager.next_decision_ns()):
+            served[job] += 1
+            number[job] += 1
+            ask(node, grants[job], number[job], end_ns, MS, remaining_ns=remaining.get(job, 0))
+            assert end_ns - start_ns == MS
+    return served
+
+
+def test_weights_give_their_shares(shared):
+    node, grants = shared("weighted", "a", "b", a=750, b=250)
+    assert shares_of(node, grants, 400) == {"a": 300, "b": 100}
+
+
+def test_the_higher_priority_goes_first(shared):
+    node, grants = shared("priority", "a", "b", priority={"b": 7})
+    assert shares_of(node, grants, 100) == {"a": 0, "b": 100}
+
+
+def test_the_job_with_less_work_left_goes_first(shared):
+    node, grants = shared("srtf", "a", "b")
+    assert shares_of(node, grants, 100, a=50 * MS, b=20 * MS) == {"a": 0, "b": 100}
+
+
+def test_the_weight_of_a_job_survives_a_restart(shared):
+    node, grants = shared("weighted", "a", "b", a=750, b=250)
+    node.crash()
+    for job, grant in grants.items():
+        grants[job] = node.manager.attach(node.token(grant), job, 0, 0)
+    assert shares_of(node, grants, 400) == {"a": 300, "b": 100}
+
+
+def test_all_at_once_get_their_caps(shared):
+    node, grants = shared("mps", "a", "b", a=250, b=500)
+    for grant in grants.values():
+        ask(node, grant, 0, 0, 10 * MS)
+    assert decide(node, 40 * MS) == [("b", 0, 0, 20 * MS), ("a", 0, 0, 40 * MS)]
+    assert [grant.leased_ns for grant in grants.values()] == [10 * MS] * 2
+    (device, *_) = node.manager.telemetry().devices
+    assert device.utilisation == 0.04  # the device was in use for 40 ms of the last second
+
+
+@pytest.mark.parametrize("mode", SHARED)
+def test_a_repeated_demand_has_the_same_answer_also_after_a_restart(shared, mode):
+    node, grants = shared(mode, "a")
+    ask(node, grants["a"], 7, 0, 10 * MS)
+    first = decide(node, 10 * MS)
+    ask(node, grants["a"], 7, 0, 10 * MS)
+    assert decide(node, 10 * MS) == first
+    node.crash()
+    grant = node.manager.attach(node.token(grants["a"]), "a", 0, 0)
+    ask(node, grant, 7, 0, 10 * MS)
+    assert decide(node, 10 * MS) == first
+    ask(node, grant, 8, 10 * MS, MS)
+    assert decide(node, 11 * MS) == [("a", 8, 10 * MS, 11 * MS)]
+    with pytest.raises(ProtocolError, match="demand 7 is out of order: demand 8 has been answered"):
+        ask(node, grant, 7, 0, 10 * MS)
+
+
+@pytest.mark.parametrize("mode", PICKING)
+def test_after_a_restart_a_device_is_not_free_before_what_it_does_has_ended(shared, mode):
+    node, grants = shared(mode, "a", "b")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    decide(node, 0)
+    node.crash()
+    grant = node.manager.attach(node.token(grants["b"]), "b", 0, 0)
+    ask(node, grant, 0, MS, MS)
+    assert decide(node, 20 * MS) == [("b", 0, 10 * MS, 11 * MS)]
+
+
+def test_a_demand_that_waits_is_replaced(shared):
+    node, grants = shared("fifo", "a", "b")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    ask(node, grants["b"], 0, 0, 5 * MS)
+    decide(node, 0)
+    ask(node, grants["b"], 0, 0, 3 * MS)
+    assert decide(node, 20 * MS) == [("b", 0, 10 * MS, 13 * MS)]
+
+
+@pytest.mark.parametrize("mode", SHARED)
+def test_who_leaves_frees_what_was_not_done(shared, mode):
+    node, grants = shared(mode, "a", "b")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    decide(node, 4 * MS)
+    ask(node, grants["b"], 0, 4 * MS, 2 * MS)
+    node.manager.fail(grants["a"], "killed")
+    assert decide(node, 20 * MS) == [("b", 0, 4 * MS, 6 * MS)]
+
+
+def test_after_an_aborted_run_a_restarted_manager_does_not_wait_for_it(shared):
+    node, grants = shared("fifo", "a", "b")
+    ask(node, grants["a"], 0, 0, 500 * MS)
+    decide(node, 4 * MS)
+    node.manager.fail(grants["a"], "killed")
+    node.crash()
+    grant = node.manager.attach(node.token(grants["b"]), "b", 0, 0)
+    ask(node, grant, 0, 5 * MS, MS)
+    assert decide(node, 20 * MS) == [("b", 0, 5 * MS, 6 * MS)]
+
+
+def test_a_stop_takes_back_what_waits_and_tells_the_job(shared):
+    node, grants = shared("fifo", "a", "b")
+    told = []
+    node.manager.on_stop = lambda *of: told.append(of)
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    decide(node, 0)
+    ask(node, grants["a"], 1, 10 * MS, 10 * MS)
+    ask(node, grants["b"], 0, 10 * MS, MS)
+    node.manager.stop("a")
+    node.manager.stop("a")
+    assert told == [(grants["a"], 0)]
+    ask(node, grants["a"], 1, 10 * MS, 10 * MS)  # it was under way
+    assert decide(node, 20 * MS) == [("b", 0, 10 * MS, 11 * MS)]
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    assert decide(node, 20 * MS) == [("a", 0, 0, 10 * MS)]  # a repeated one is answered
+    node.manager.release(grants["a"], 1)
+    assert node.manager.next_decision_ns() is None
+    grant = node.manager.grant("a", UUIDS[:1], 1)
+    grant = node.manager.attach(node.token(grant), "a", 1, 0)
+    ask(node, grant, 1, 20 * MS, MS)
+    assert decide(node, 30 * MS) == [("a", 1, 20 * MS, 21 * MS)]  # the next run
+
+
+def test_a_stop_before_the_first_step(shared):
+    node, grants = shared("fifo", "a", "b")
+    told = []
+    node.manager.on_stop = lambda _, last: told.append(last)
+    ask(node, grants["b"], 0, 0, 10 * MS)
+    decide(node, 0)
+    ask(node, grants["a"], 0, 0, MS)
+    node.manager.stop("a")
+    assert told == [-1]
+    assert decide(node, 20 * MS) == []
+
+
+def test_a_step_that_is_served_beside_others_is_finished_before_a_stop(shared):
+    node, grants = shared("mps", "a", "b")
+    told = []
+    node.manager.on_stop = lambda _, last: told.append(last)
+    for grant in grants.values():
+        ask(node, grant, 0, 0, 10 * MS)
+    decide(node, 5 * MS)
+    ask(node, grants["a"], 1, 20 * MS, 10 * MS)
+    node.manager.stop("a")
+    assert told == [0]
+    assert decide(node, 40 * MS) == [("a", 0, 0, 20 * MS), ("b", 0, 0, 20 * MS)]
+
+
+def test_a_step_that_one_of_two_devices_has_begun_is_finished_before_a_stop(make_node):
+    node = make_node("manager.db", "fifo")
+    node.clock._now_ns = 0
+    both = node.manager.grant("both", UUIDS[:2], 0)
+    both = node.manager.attach(node.token(both), "both", 0, 0)
+    one = node.manager.grant("one", UUIDS[1:2], 0, [Terms(1)])
+    one = node.manager.attach(node.token(one), "one", 0, 0)
+    told = []
+    node.manager.on_stop = lambda _, last: told.append(last)
+    ask(node, one, 0, 0, 5 * MS, uuid=UUIDS[1])
+    decide(node, 0)
+    for uuid in UUIDS[:2]:
+        ask(node, both, 0, MS, MS, uuid=uuid)
+    decide(node, 2 * MS)
+    node.manager.stop("both")
+    assert told == [0]
+    assert decide(node, 10 * MS) == [("both", 0, 5 * MS, 6 * MS)]
+
+
+def test_a_job_that_is_to_stop_learns_it_again_after_a_restart(shared):
+    node, grants = shared("fifo", "a")
+    ask(node, grants["a"], 4, 0, MS)
+    decide(node, 0)
+    node.manager.stop("a")
+    node.crash()
+    grant = node.manager.attach(node.token(grants["a"]), "a", 0, 0)
+    assert grant.stopping
+    assert node.manager.last_number(grant) == 4
+
+
+def test_a_job_can_not_claim_the_time_in_which_the_device_was_idle(shared):
+    node, grants = shared("fifo", "a", "b")
+    node.clock.advance_ns(60 * S)
+    ask(node, grants["b"], 0, 60 * S - 5 * MS, MS)
+    ask(node, grants["a"], 0, 0, MS)  # claims to have been ready for a minute
+    assert decide(node, 60 * S) == [("a", 0, 59 * S, 59 * S + MS), ("b", 0, 60 * S - 5 * MS, 60 * S - 4 * MS)]
+    assert node.manager.telemetry().late_total == 1
+
+
+def test_after_a_restart_of_the_manager_a_late_demand_is_not_the_jobs_fault(shared):
+    node, grants = shared("fifo", "a")
+    ask(node, grants["a"], 0, 0, MS)
+    decide(node, 0)
+    node.clock.advance_ns(20 * S)
+    node.crash()
+    grant = node.manager.attach(node.token(grants["a"]), "a", 1, 0)
+    node.clock.advance_ns(5 * S)
+    ask(node, grant, 1, MS, MS)
+    assert decide(node, 25 * S) == [("a", 1, MS, 2 * MS)]
+    assert node.manager.telemetry().late_total == 0
+
+
+def test_progress_is_what_the_job_reports_and_never_goes_back(shared):
+    node, grants = shared("fifo", "a")
+    node.manager.report(grants["a"], 5)
+    node.manager.report(grants["a"], 3)
+    assert node.manager.steps_done("a") == 5
+    node.manager.finish(grants["a"], 9)
+    with pytest.raises(RefusedError, match="has ended"):
+        node.manager.report(grants["a"], 10)
+    with pytest.raises(RefusedError, match="has ended"):
+        ask(node, grants["a"], 10, 0, MS)
+
+
+def test_memory_follows_the_way_in_which_a_device_is_shared(shared):
+    big = Reservation(4 * GIB, 10 * GIB)
+    node, grants = shared("fair", "a", "b")
+    for grant in grants.values():
+        node.manager.reserve(grant, big)  # 4 + 4 + 6 of 16 GiB
+    node, grants = shared("mps", "c", "d")
+    node.manager.reserve(grants["c"], big)
+    with pytest.raises(OutOfMemoryError):
+        node.manager.reserve(grants["d"], big)
+
+
+WRONG = {
+    "another device": ({"uuid": UUIDS[1]}, "is no device of job 'a'"),
+    "no device": ({"uuid": "GPU-x"}, "is no device of job 'a'"),
+    "too long": ({"work_ns": 601 * 10**9}, "a step of 601 s on a shared device; at most 600 s"),
+    "too far ahead": ({"ready_ns": 601 * 10**9}, "demand 0 is ready in 601 s; demand at most 600 s ahead"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_demands(shared, change, message):
+    node, grants = shared("fifo", "a")
+    with pytest.raises(ProtocolError, match=message):
+        ask(node, grants["a"], 0, **{"ready_ns": 0, "work_ns": MS} | change)
+    assert node.manager.next_decision_ns() is None
+
+
+def test_an_exclusive_device_has_leases_and_a_shared_one_demands(shared):
+    node, grants = shared("exclusive", "a")
+    with pytest.raises(ProtocolError, match="isn't shared; ask for a lease"):
+        ask(node, grants["a"], 0, 0, MS)
+    node, grants = shared("mps", "b")
+    with pytest.raises(ProtocolError, match="shared by mode mps: demand its time"):
+        node.manager.lease(grants["b"], 0, MS, 0)
+
+
+def test_leases_of_older_clients_and_demands_exclude_each_other(shared):
+    node, grants = shared("fifo", "old", "new")
+    lease = node.manager.lease(grants["old"], 0, 10 * MS, 0)
+    assert (lease.start_ns, lease.end_ns) == (0, 10 * MS)
+    ask(node, grants["new"], 0, 0, 5 * MS)
+    assert decide(node, 10 * MS) == [("new", 0, 10 * MS, 15 * MS)]
+    lease = node.manager.lease(grants["old"], 1, MS, 10 * MS)
+    assert (lease.start_ns, lease.end_ns) == (15 * MS, 16 * MS)
+
+
+def test_two_devices_decide_on_their_own(make_node):
+    node = make_node("manager.db", "fifo")
+    both = node.manager.grant("both", UUIDS[:2], 0)
+    both = node.manager.attach(node.token(both), "both", 0, 0)
+    one = node.manager.grant("one", UUIDS[1:2], 0, [Terms(1)])
+    one = node.manager.attach(node.token(one), "one", 0, 0)
+    ask(node, one, 0, 2_000, 5 * MS, uuid=UUIDS[1])
+    for uuid in UUIDS[:2]:
+        ask(node, both, 0, 3_000, MS, uuid=uuid)
+    node.clock.advance_ns(10 * MS)
+    answers = {(each.uuid, each.grant.job_id): each.answer.piece for each in node.manager.decide(10 * MS)}
+    assert answers == {
+        (UUIDS[0], "both"): Piece(3_000, 3_000 + MS, MS),
+        (UUIDS[1], "one"): Piece(2_000, 2_000 + 5 * MS, 5 * MS),
+        (UUIDS[1], "both"): Piece(2_000 + 5 * MS, 2_000 + 6 * MS, MS),
+    }

@@ -1,0 +1,61 @@
+"""The manager answers as the protocol's golden frames say (tests/support/golden_frames.json)."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.ipc.frames import Decoder, encode
+from emulator_runtime.ipc.poller import Poller
+from sharing_manager.service.job_service import JobService
+
+CONVERSATIONS = json.loads((Path(__file__).parents[2] / "support" / "golden_frames.json").read_text(encoding="utf-8"))[
+    "conversations"
+]
+UUIDS = {f"GPU-{index}": device_uuid("n1", index) for index in range(3)}
+
+
+def translated(frame, names):
+    """The frame with the values of this run for the names that stand for them."""
+    text = json.dumps(frame)
+    for name, value in names.items():
+        text = text.replace(json.dumps(name), json.dumps(value))
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversation):
+    node = make_node("manager.db", conversation["sharing"])
+    manager, poller = node.manager, Poller()
+    jobs = JobService(manager)
+    poller.listen(tmp_path / "sock", jobs.on_message, jobs.on_close, on_open=jobs.on_open)
+    grant = manager.grant("a", list(UUIDS.values())[: conversation["devices"]], 0)
+    names = UUIDS | {"TOKEN": node.token(grant)}
+    decoder, said, expected = Decoder(), [], []
+    with socket.socket(socket.AF_UNIX) as job:
+        job.connect(str(tmp_path / "sock"))
+
+        def turn():
+            while poller.poll(0):
+                pass
+            jobs.decide(node.clock.now_ns())
+
+        for each in conversation["turns"]:
+            match each:
+                case {"now_ns": now_ns}:
+                    node.clock.advance_to_ns(now_ns)
+                case {"job": frame}:
+                    job.sendall(encode(translated(frame, names)))
+                case {"stop": job_id}:
+                    manager.stop(job_id)
+                case {"manager": frame}:
+                    expected.append(translated(frame, names))
+            turn()
+        job.setblocking(False)
+        said += decoder.feed(job.recv(1 << 16))
+    poller.close()
+    assert said == expected
