@@ -130,6 +130,8 @@ class SharedTime:
             if device is not None and device.engine.next_ns() == due_ns:
                 return due_ns
             heapq.heappop(self._due)
+            if device is not None and all(uuid != other for _, other in self._due):
+                self._touch(device)  # it decides at another time, such as after a lease of an older client
         return None
 
     def _decide(self, device: ManagedDevice, until_ns: int) -> None:

@@ -350,6 +350,15 @@ def test_leases_of_older_clients_and_demands_exclude_each_other(shared):
     assert (lease.start_ns, lease.end_ns) == (15 * MS, 16 * MS)
 
 
+def test_a_lease_of_an_older_client_delays_a_demand_that_waits(shared):
+    node, grants = shared("fifo", "old", "new")
+    ask(node, grants["new"], 0, 5 * MS, 5 * MS)
+    assert node.manager.next_decision_ns() == 5 * MS
+    node.manager.lease(grants["old"], 0, 10 * MS, 0)
+    assert node.manager.next_decision_ns() == 10 * MS
+    assert decide(node, 20 * MS) == [("new", 0, 10 * MS, 15 * MS)]
+
+
 def test_two_devices_decide_on_their_own(make_node):
     node = make_node("manager.db", "fifo")
     both = node.manager.grant("both", UUIDS[:2], 0)
