@@ -36,7 +36,9 @@ class Settings(EnvSettings):
     sharing: str = setting(
         f"sharing mode of the devices of an inventory that is a list: {', '.join(MODES)}", "exclusive"
     )
-    sharing_config: str = setting("time-slicing file as NVIDIA's device plugin takes it (YAML); empty: none", "")
+    sharing_config: str = setting(
+        "sharing file as NVIDIA's device plugin takes it (YAML: timeSlicing or mps); empty: none", ""
+    )
     kubernetes: bool = setting(
         "1: get the inventory and pods from the API server, and send it Events; 0: don't", default=False
     )

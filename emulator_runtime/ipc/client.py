@@ -260,7 +260,7 @@ class ManagerClient:
             try:
                 self._channel.send(message)
             except ManagerUnavailableError:
-                self._channel.close()
+                self._channel.fill()  # what the manager has said before it went counts
 
     def _take_notifications(self) -> None:
         """Apply what the manager has sent between replies. Raises ProtocolError, and the manager's error about a message."""

@@ -97,6 +97,8 @@ def _section(document: Field) -> tuple[Field, str] | None:
     if len(sections) > 1:
         raise members[sections[1]].error(f"goes not together with {sections[0]}; keep one of them")
     if not sections:
+        if "mode" in members:
+            raise members["mode"].error("goes with timeSlicing or mps, which say which devices are shared by how many")
         return None
     (name,) = sections
     return members[name], _mode(members["mode"]) if "mode" in members else _SECTIONS[name]

@@ -10,6 +10,7 @@ become ready, then decisions by the mode's key, readiness, row of the job, rank,
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -128,11 +129,22 @@ class Engine(Protocol):
         """Whether the session has joined."""
         ...
 
+    @property
+    def in_use(self) -> bool:
+        """Whether any session has joined."""
+        ...
+
+    def busy_since_ns(self) -> int | None:
+        """Since when it serves work that it hasn't answered; None: it serves none."""
+        ...
+
     def hold(self, until_ns: int) -> None:
         """Begins nothing before `until_ns`, because of work that the engine doesn't know. No effect where work overlaps."""
         ...
 
 
+_MANY = 64
+"""So many stale entries may stay in a heap."""
 Place = tuple[int, int, int, int, int]
 """The order of demands between which a mode makes no difference: readiness, row, rank, sequence. The last number is unique; it
 only keeps a demand apart from an equal one of a session that has left."""
@@ -183,6 +195,15 @@ class Sessions:
         self.queued.pop(name, None)
 
 
+def without_stale(heap: list[tuple[Place, Queued]], sessions: Sessions) -> list[tuple[Place, Queued]]:
+    """The heap without demands that aren't queued any more, if those are many; otherwise the heap as it is."""
+    if len(heap) < _MANY + 2 * len(sessions.queued):
+        return heap
+    live = [entry for entry in heap if sessions.holds(entry[1])]
+    heapq.heapify(live)
+    return live
+
+
 class WithSessions:
     """What all engines do alike with their sessions (see Engine)."""
 
@@ -200,6 +221,14 @@ class WithSessions:
 
     def uses(self, session: str) -> bool:
         return session in self._sessions.joined
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._sessions.joined)
+
+    def busy_since_ns(self) -> int | None:
+        """None: work is answered when it begins."""
+        return None
 
     def hold(self, until_ns: int) -> None:
         """No effect: work overlaps, or only one session can have any."""

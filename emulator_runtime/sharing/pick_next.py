@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Protocol
 
-from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, Session, WithSessions
+from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, Session, WithSessions, without_stale
 
 Key = tuple[float, ...]
 
@@ -50,6 +50,7 @@ class PickNext(WithSessions):
 
     def submit(self, demand: Demand) -> None:
         queued = self._sessions.queue(demand)
+        self._coming = without_stale(self._coming, self._sessions)
         heapq.heappush(self._coming, (queued.place, queued))
 
     def next_ns(self) -> int | None:
@@ -77,6 +78,12 @@ class PickNext(WithSessions):
         if self._served == session:
             self._free_ns = min(self._free_ns, max(now_ns, self._start_ns))
             self._served, self._within_unit = "", False
+
+    def withdraw(self, session: str) -> None:
+        super().withdraw(session)
+        if len(self._ready) > 2 * len(self._sessions.joined):  # a session has at most one ready demand
+            self._ready = [entry for entry in self._ready if self._sessions.holds(entry[2])]
+            heapq.heapify(self._ready)
 
     def hold(self, until_ns: int) -> None:
         self._free_ns = max(self._free_ns, until_ns)

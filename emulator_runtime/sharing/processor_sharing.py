@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, WithSessions
+from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, WithSessions, without_stale
 from emulator_runtime.sharing.fluid import Entry, Fluid
 
 LEAD_NS = 1_000_000
@@ -41,7 +41,11 @@ class ProcessorSharing(WithSessions):
 
     def submit(self, demand: Demand) -> None:
         queued = self._sessions.queue(demand)
+        self._coming = without_stale(self._coming, self._sessions)
         heapq.heappush(self._coming, (queued.place, queued))
+
+    def busy_since_ns(self) -> int | None:
+        return min((served.start_ns for served in self._present.values()), default=None)
 
     def next_ns(self) -> int | None:
         return self._next()[0]

@@ -93,7 +93,9 @@ class WarpCoordinator:
 
     def earliest_ns(self) -> int | None:
         """The earliest deadline at which somebody can be woken."""
-        deadlines = (self._first(decides=decides) for decides in (False, True) if not decides or self.all_wait)
+        deadlines = [self._first(decides=False)]
+        if self.all_wait:
+            deadlines.append(self._first(decides=True))
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def due(self, now_ns: int) -> list[str]:

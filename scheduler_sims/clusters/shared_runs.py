@@ -132,9 +132,11 @@ class SharedRuns:
         """All devices have served the present step, or will."""
         run.next += 1
         run.ended_ns, run.end_ns = run.end_ns, 0
-        if run.next >= run.last:
+        if run.next >= run.times.steps:
             return [RunEnd(run.job_id, run.ended_ns, run.next)]
         run.issue_ns = run.times.next_issue_ns(run.ended_ns, run.issue_ns)
+        if run.next >= run.last:
+            return [RunEnd(run.job_id, run.issue_ns, run.next)]
         self._issue(run)
         return []
 

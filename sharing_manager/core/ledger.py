@@ -107,6 +107,8 @@ class Ledger:
         grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
         grant.oom_logged = False
         if steps_done is not None and steps_done != grant.steps_done:
+            if steps_done < grant.steps_done:  # not after a lost connection: demands are numbered from anew
+                self.shared.leave(grant)
             self.forget_lease(grant)
             self.progress_to(grant, steps_done)
         if grant.state is not GrantState.ATTACHED:
@@ -127,12 +129,12 @@ class Ledger:
             self.record("progress", grant)
         if grant.last_lease is not None:
             self._leases.record(grant.digest, VOID, grant.last_lease)
-        self.shared.leave(grant)
         grant.last_step, grant.last_lease = VOID, None
 
     def abandon_lease(self, grant: Grant) -> None:
         """The process that requested the lease has ended: return the time after now, and forget the answer."""
         now_ns = self.clock.now_ns()
+        self.shared.leave(grant)
         self.forget_lease(grant)
         self.pool.cut(grant.holder, grant.uuids, now_ns)
         self._leases.forget(grant.digest)

@@ -51,8 +51,9 @@ class BusyTime:
                 return
             intervals.pop()
 
-    def share(self, now_ns: int) -> float:
-        """The busy share of the window that ends now. Its cost grows with the intervals after `now_ns`, not with those
+    def share(self, now_ns: int, since_ns: int | None = None) -> float:
+        """The busy share of the window that ends now; `since_ns`: since when the device does work that isn't added yet. Its cost
+        grows with the intervals after `now_ns`, not with those
         in the window."""
         self._forget(now_ns)
         busy_ns = self._sum_ns
@@ -62,7 +63,10 @@ class BusyTime:
             if end_ns <= now_ns:
                 break
             busy_ns -= end_ns - max(start_ns, now_ns)
-        return max(0, busy_ns) / WINDOW_NS
+        if since_ns is not None:
+            added_until_ns = self._intervals[-1][1] if self._intervals else 0
+            busy_ns += max(0, now_ns - max(since_ns, added_until_ns, now_ns - WINDOW_NS))
+        return min(max(0, busy_ns), WINDOW_NS) / WINDOW_NS
 
     def _forget(self, now_ns: int) -> None:
         while self._intervals and self._intervals[0][1] <= now_ns - WINDOW_NS:

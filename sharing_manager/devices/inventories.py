@@ -63,7 +63,7 @@ def of_devices(devices: list[Device], node: str) -> Inventory:
 
 
 def read_sharing(path: Path) -> Mapping[str, object]:
-    """Read a time-slicing file (YAML). Raises InputError that names the file."""
+    """Read a sharing file (YAML). Raises InputError that names the file."""
     import yaml  # imported only if such a file is used, because it needs memory
 
     try:

@@ -28,7 +28,7 @@ class ManagedDevice:
     booked; where several holders share the device, `engine` decides who is served next.
 
     `reason` says why it is unhealthy, "" if it is healthy. `replaced_for` has the holders of the device that had this
-    UUID before.
+    UUID before. `wanted` is the mode of the inventory; it applies as soon as nobody demands time by the present one.
     """
 
     device: Device
@@ -42,12 +42,18 @@ class ManagedDevice:
     resource: str = ""
     replicas: int = 1
     mode: Mode = EXCLUSIVE
+    wanted: Mode = EXCLUSIVE
     engine: Engine = field(default_factory=EXCLUSIVE.engine)
     busy: BusyTime = field(default_factory=BusyTime)
 
     @property
     def healthy(self) -> bool:
         return not self.reason
+
+    def settle(self) -> None:
+        """Change to the wanted mode, unless sessions use the engine of the present one."""
+        if self.mode is not self.wanted and not self.engine.in_use:
+            self.mode, self.engine, self.memory.rule = self.wanted, self.wanted.engine(), self.wanted.memory
 
     def loss_reason(self, holder: str) -> str:
         """Why this holder has lost the device; "" if it hasn't."""
@@ -120,11 +126,8 @@ class DevicePool:
             managed.replaced_for |= managed.holders
             managed.device = entry.device
             managed.memory.resize(entry.device.usable_memory_bytes)
-        if managed.mode is not mode:
-            managed.mode, managed.arbiter = mode, arbiter_of(mode, managed.arbiter.booking)
-            managed.memory.rule = mode.memory
-            if not managed.holders:
-                managed.engine = mode.engine()
+        managed.wanted, managed.arbiter = mode, arbiter_of(mode, managed.arbiter.booking)
+        managed.settle()
         managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
         managed.reason = "" if entry.healthy else entry.reason or "it is unhealthy"
 
@@ -283,7 +286,7 @@ def _with_uuid(uuid: str) -> Iterator[None]:
 
 def _managed(device: Device, mode: Mode) -> ManagedDevice:
     memory = MemoryBook(device.uuid, device.usable_memory_bytes, mode.memory)
-    return ManagedDevice(device, arbiter_of(mode), memory, mode=mode, engine=mode.engine())
+    return ManagedDevice(device, arbiter_of(mode), memory, mode=mode, wanted=mode, engine=mode.engine())
 
 
 def _shortened(holder: str, lease: Lease, leaving: str, now_ns: int) -> tuple[str, Lease]:

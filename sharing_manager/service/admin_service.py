@@ -38,10 +38,14 @@ class AdminService:
         }
         self.decisions: WarpDecisions | None = None
         """Set where the clock is a warp clock."""
+        self._owners: set[Connection] = set()
+        """Connections of the clock's owner; others, such as `emugpu smi`, don't count for its clock."""
 
     def on_message(self, connection: Connection, message: Message) -> None:
         op = message.get("op")
-        if self.decisions is not None and op not in ("subscribe", "heard"):
+        if op in ("subscribe", "heard"):
+            self._owners.add(connection)
+        elif self.decisions is not None and connection in self._owners:
             self.decisions.heard += 1
             if op == WAKE["op"]:
                 self.decisions.wake()
@@ -53,6 +57,7 @@ class AdminService:
 
     def on_close(self, connection: Connection) -> None:
         self._subscribers.discard(connection)
+        self._owners.discard(connection)
 
     def publish(self, event: ManagerEvent) -> None:
         """Send the event to all subscribers, before the job that caused it gets its answer."""

@@ -75,19 +75,22 @@ class WarpDecisions:
     def __init__(self, manager: Manager, jobs: JobService, tell: Callable[[Message], None]) -> None:
         self._manager, self._jobs, self._tell = manager, jobs, tell
         self._returning = _Returning(manager, jobs)
+        jobs.counts_messages = True
         self._reported: tuple[int, int] | None = None
         """Deadline, and `heard`."""
         self.heard = 0
         """Number of messages of the owner that were handled."""
 
     def due_ns(self) -> int | None:
-        return self._returning.until_ns if self._returning.awaited else None
+        if self._returning.awaited:
+            return self._returning.until_ns
+        return monotonic_ns() if self._reported is None else None
 
     def wake(self) -> None:
         """The time of the last report has come, everybody else waits, and no message is under way. Later decisions must wait:
         jobs react to these."""
         if self._reported is not None:
-            self._jobs.decide(self._reported[0])
+            self._jobs.decide(min(self._reported[0], self._manager.now_ns()))
 
     def repeat(self) -> None:
         """The owner has connected again, and must get the next report whatever the last one said."""

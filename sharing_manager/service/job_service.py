@@ -11,7 +11,7 @@ from emulator_runtime.domain.errors import ProtocolError, RefusedError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
 from emulator_runtime.ipc.control import resize_message
-from emulator_runtime.ipc.fields import text, whole
+from emulator_runtime.ipc.fields import MAX_NS, text, whole
 from emulator_runtime.ipc.frames import OLDEST_VERSION, PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.rules import Reservation
@@ -29,6 +29,8 @@ MAX_LEASE_NS = to_ns(MAX_SECONDS)
 MAX_UNIDENTIFIED = 64
 """Maximum number of connections that haven't presented a valid token. A job normally presents its token at once.
 Above this number, the peer with the most such connections loses its oldest one."""
+MAX_NAME = 64
+"""Characters of a client's name for its connection."""
 _OK: Message = {"ok": True}
 _DEMANDS = 3
 """The first version of the protocol with demands."""
@@ -57,6 +59,8 @@ class JobService:
         self._counted: dict[Connection, tuple[str, tuple[int, int]]] = {}
         """Connections over which time is demanded: the client's name for each, and the counts that were reported last."""
         self._closed_names: list[str] = []
+        self.counts_messages = False
+        """Whether somebody asks for `changed_counts`."""
         self._old: set[Connection] = set()
         """Connections of clients that know no demands."""
         self._connections: dict[str, Connection] = {}
@@ -173,7 +177,7 @@ class JobService:
             after_ns=whole(message, "after_ns", 0),
             wants_shares=message.get("host") is True,
             version=version,
-            connection=text(message, "connection", ""),
+            connection=text(message, "connection", "")[:MAX_NAME],
         )
         self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
 
@@ -194,7 +198,7 @@ class JobService:
         self._grants[connection], self._connections[grant.digest] = grant, connection
         if request.version < _DEMANDS:
             self._old.add(connection)
-        elif self._manager.shared(grant):
+        elif self.counts_messages and self._manager.shared(grant):
             self._counted[connection] = (request.connection, (0, 0))
         if previous is not None:
             previous.close()  # a job that reconnects replaces its own lost connection
@@ -251,8 +255,7 @@ class JobService:
             sequence=whole(message, "sequence"),
             ready_ns=max(whole(message, "ready_ns"), grant.floor_ns),
             work_ns=whole(message, "work_ns", most=MAX_LEASE_NS),
-            ends_unit=message.get("ends_unit") is not False,
-            remaining_ns=whole(message, "remaining_ns", 0),
+            remaining_ns=whole(message, "remaining_ns", MAX_NS),
         )
         self._manager.demand(grant, text(message, "resource"), wanted)
 

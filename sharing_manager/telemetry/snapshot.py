@@ -49,7 +49,7 @@ def _device(managed: ManagedDevice, by_holder: dict[str, Grant], now_ns: int) ->
         healthy=managed.healthy,
         reason=managed.reason,
         used_bytes=managed.memory.used_bytes,
-        utilisation=managed.busy.share(now_ns),
+        utilisation=managed.busy.share(now_ns, managed.engine.busy_since_ns()),
         leased_ns=managed.leased_ns,
         processes=tuple(_process(managed, grant) for grant in holders),
     )

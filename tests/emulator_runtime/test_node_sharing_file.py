@@ -104,17 +104,13 @@ def test_every_way_to_share_has_a_mode():
     assert {EXCLUSIVE, *SHARING_MODES} == set(MODES)
 
 
-@pytest.mark.parametrize("nothing", [{"mode": "fair"}, {"sharing": {"mode": "fair"}}])
-def test_a_mode_without_resources_shares_nothing(nothing):
-    assert apply_sharing(FOUR, nothing, "x") == FOUR
-
-
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
         ({"version": "v2"}, "file: version: must be v1"),
         ({"version": "v1", "share": {}}, "file: unknown field 'share'"),
         (slicing(LINE) | {"mps": {"resources": [LINE]}}, "file: mps: goes not together with timeSlicing; keep one"),
+        ({"mode": "fair"}, "file: mode: goes with timeSlicing or mps, which say which devices are shared by how many"),
         (slicing(LINE) | {"mode": "fairr"}, "file: mode: unknown way to share a GPU 'fairr'; did you mean fair?"),
         ({"timeSlicing": 4}, "file: timeSlicing: must be an object, not 4"),
         ({"timeSlicing": {"renameByDefault": True}}, "file: timeSlicing: resources is missing"),

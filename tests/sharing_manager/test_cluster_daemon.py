@@ -260,7 +260,7 @@ def test_an_idle_manager_ends_at_a_signal(node):
 
 def test_sharing_and_tools(start_node, short_directory):
     (short_directory / "sharing.yaml").write_text(
-        "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
+        "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}, mode: fifo}"
     )
     (short_directory / "tools").mkdir()
     (short_directory / "tools" / "nvidia-smi").write_text("x")

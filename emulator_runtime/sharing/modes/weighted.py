@@ -32,7 +32,8 @@ class StartTimeFair:
         self._largest_end = max(self._largest_end, end)
 
     def left(self, session: Session) -> None:
-        self._ends.pop(session.name, None)
+        """The tag stays while it is ahead of the virtual time: leaving and joining again must not be a way to the front."""
+        self._ends = {name: end for name, end in self._ends.items() if end > self._virtual}
 
 
 WEIGHTED = Mode(

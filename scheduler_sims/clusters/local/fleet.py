@@ -134,11 +134,11 @@ class Fleet:
                 process.ready = True
                 self.realtime_refused |= bool(message.get("realtime_refused"))
                 if not process.running:
-                    self._participants.waits(job_id)
+                    self._participants.waits(job_id, frames={})
             case {"op": "ended", "outcome": str()}:
                 process.ended()
                 if not process.running:
-                    self._participants.waits(job_id)
+                    self._participants.waits(job_id, frames={})
                 self._on_ended(job_id, message)
             case _:
                 raise ProtocolError(f"job {job_id!r} sent a message that is not part of the contract")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
-from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.errors import ClusterError, OutOfMemoryError, ProtocolError, RefusedError
+from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.memory.rules import Reservation
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.sharing.demands import Demand, Piece, Terms
 from emulator_runtime.sharing.modes import MODES
+from sharing_manager.persistence.lease_book import LeaseFile
 
 MS, S = 1_000_000, 1_000_000_000
 UUIDS = [device_uuid("n1", index) for index in range(3)]
@@ -290,6 +292,134 @@ def test_after_a_restart_of_the_manager_a_late_demand_is_not_the_jobs_fault(shar
     ask(node, grant, 1, MS, MS)
     assert decide(node, 25 * S) == [("a", 1, MS, 2 * MS)]
     assert node.manager.telemetry().late_total == 0
+
+
+def test_no_job_is_ready_before_its_own_last_step_has_ended(shared):
+    """Otherwise who lies about it is always first in line."""
+    node, grants = shared("fifo", "liar", "b")
+    number = dict.fromkeys(grants, 0)
+    for grant in grants.values():
+        ask(node, grant, 0, 0, MS)
+    served = []
+    while len(served) < 20:
+        for job, _, _, end_ns in decide(node, node.manager.next_decision_ns()):
+            served.append(job)
+            number[job] += 1
+            ask(node, grants[job], number[job], 0 if job == "liar" else end_ns, MS)
+    assert served.count("liar") == 10
+
+
+def test_leaving_and_coming_back_is_no_way_to_the_front(shared):
+    node, grants = shared("weighted", "a", "b")
+    for grant in grants.values():
+        ask(node, grant, 0, 0, 10 * MS)
+    first = decide(node, 0)[0][0]
+    other = "b" if first == "a" else "a"
+    ask(node, grants[first], 1, 10 * MS, 10 * MS)
+    node.manager.attach(node.token(grants[first]), first, 5, 0)
+    node.manager.attach(node.token(grants[first]), first, 4, 0)  # its demands are numbered from anew
+    ask(node, grants[first], 4, 10 * MS, 10 * MS)
+    assert [job for job, *_ in decide(node, 10 * MS)] == [other]
+
+
+def test_a_repeated_demand_that_is_being_served_is_not_served_again(shared):
+    node, grants = shared("mps", "a", "b")
+    for grant in grants.values():
+        ask(node, grant, 0, 0, 10 * MS)
+    assert decide(node, 5 * MS) == []
+    ask(node, grants["a"], 0, 0, 10 * MS)  # after a lost connection
+    assert decide(node, 60 * MS) == [("a", 0, 0, 20 * MS), ("b", 0, 0, 20 * MS)]
+    assert node.manager.next_decision_ns() is None
+
+
+def test_a_device_that_serves_all_at_once_is_in_use_before_it_answers(shared):
+    node, grants = shared("mps", "a")
+    ask(node, grants["a"], 0, 0, 10 * S)
+    assert decide(node, 2 * S) == []
+    (device, *_) = node.manager.telemetry().devices
+    assert device.utilisation == 1.0
+    decide(node, 10 * S)
+    node.clock.advance_ns(S // 2)
+    (device, *_) = node.manager.telemetry().devices
+    assert device.utilisation == 0.5
+
+
+def test_a_run_that_ends_after_a_restart_frees_the_device_of_its_last_piece(shared):
+    node, grants = shared("fifo", "a", "b")
+    ask(node, grants["a"], 0, 0, 500 * S)
+    decide(node, 0)
+    node.crash()
+    node.manager.revoke("a", "its process died")
+    grant = node.manager.attach(node.token(grants["b"]), "b", 0, 0)
+    node.clock.advance_ns(MS)
+    ask(node, grant, 0, MS, MS)
+    assert decide(node, S) == [("b", 0, MS, 2 * MS)]
+
+
+def test_progress_that_was_not_logged_does_not_forget_the_last_piece(shared):
+    """The job knows better than the restarted manager how far it is; its unread answer must be the same."""
+    node, grants = shared("fifo", "a")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    decide(node, 10 * MS)
+    ask(node, grants["a"], 1, 10 * MS, 10 * MS)
+    assert decide(node, 10 * MS) == [("a", 1, 10 * MS, 20 * MS)]  # nobody reads it
+    node.crash()
+    grant = node.manager.attach(node.token(grants["a"]), "a", 1, 0)
+    ask(node, grant, 1, 10 * MS, 10 * MS)
+    assert decide(node, 10 * MS) == [("a", 1, 10 * MS, 20 * MS)]
+
+
+@pytest.mark.parametrize("mode", SHARED)
+def test_a_demand_that_is_replaced_over_and_over_costs_no_memory(shared, mode):
+    node, grants = shared(mode, "a", "b")
+    ask(node, grants["a"], 0, 0, 10 * S)
+    decide(node, 0)
+    for number in range(5_000):
+        ask(node, grants["b"], 0, 500 * S - number, MS)
+    engine = node.pool.find(UUIDS[0]).engine
+    assert len(engine._coming) < 500
+
+
+def of_mode(mode, replicas):
+    """An inventory of the first device, shared in this way."""
+    entry = DeviceEntry(Device("n1", 0, "T", 16 * GIB))
+    return Inventory("n1", (ResourceEntry("emugpu.dev/emuGPU", (entry,), replicas, sharing=mode),))
+
+
+@pytest.mark.parametrize("after", ["exclusive", "weighted"])
+def test_another_way_of_sharing_applies_when_the_demanding_jobs_have_ended(shared, after):
+    node, grants = shared("mps", "a", "b")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    assert decide(node, 2 * MS) == []
+    node.manager.apply_inventory(of_mode(after, 1 if after == "exclusive" else 2))
+    assert decide(node, 10 * MS) == [("a", 0, 0, 10 * MS)]
+    ask(node, grants["a"], 1, 10 * MS, 10 * MS)
+    assert [mode.name for mode in node.manager.modes_of(grants["b"])] == ["mps"]
+    node.manager.fail(grants["a"], "killed")
+    assert decide(node, 100 * MS) == []
+    assert [mode.name for mode in node.manager.modes_of(grants["b"])] == [after]
+
+
+def test_an_exclusive_device_becomes_shared_at_once(shared):
+    node, grants = shared("exclusive", "a")
+    lease = node.manager.lease(grants["a"], 0, 10 * MS, 0)
+    node.manager.apply_inventory(of_mode("fifo", 2))
+    other = node.manager.grant("b", UUIDS[:1], 0)
+    other = node.manager.attach(node.token(other), "b", 0, 0)
+    ask(node, other, 0, 0, MS)
+    assert decide(node, 30 * MS) == [("b", 0, lease.end_ns, lease.end_ns + MS)]
+
+
+def test_a_full_disk_stops_nobody(shared, monkeypatch):
+    node, grants = shared("fifo", "a")
+
+    def full(*_):
+        raise ClusterError("no space left")
+
+    monkeypatch.setattr(LeaseFile, "record", full)
+    ask(node, grants["a"], 0, 0, MS)
+    assert decide(node, MS) == [("a", 0, 0, MS)]
 
 
 def test_progress_is_what_the_job_reports_and_never_goes_back(shared):

@@ -14,6 +14,7 @@ from emulator_runtime.timing.anchors import Anchors, FixedAnchors
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.warp import NEVER_NS
 from sharing_manager.service import decision_time
+from sharing_manager.service.admin_service import AdminService
 from sharing_manager.service.decision_time import RunningDecisions, WarpDecisions
 from sharing_manager.service.job_service import JobService
 
@@ -176,6 +177,31 @@ def test_after_a_restart_nothing_is_decided_before_the_jobs_are_back(service, ma
     assert again.received(sock)[0]["op"] == "piece"
     assert manager is not service.node.manager
     again.close()
+
+
+def test_without_a_warp_clock_nobody_counts_messages(service):
+    for number in range(3):
+        _, sock = service.attached(f"job-{number}", name=f"c.{number}")
+        sock.close()
+        while service.poller.poll(0):
+            pass
+    assert service.jobs.changed_counts() == {}
+
+
+def test_only_messages_of_the_clocks_owner_count(service, tmp_path):
+    told = []
+    admin = AdminService(service.node.manager, service.node.log)
+    admin.decisions = WarpDecisions(service.node.manager, service.jobs, told.append)
+    service.poller.listen(tmp_path / "admin", admin.on_message, admin.on_close)
+    for op, heard in (("status", 0), ("heard", 0), ("status", 1)):
+        with socket.socket(socket.AF_UNIX) as other:
+            other.connect(str(tmp_path / "admin"))
+            service.send(other, {"op": op})
+            assert admin.decisions.heard == 0
+            if op == "heard":
+                service.send(other, {"op": "status"})
+                assert admin.decisions.heard == heard + 1
+                admin.decisions.heard = 0
 
 
 def test_a_manager_alone_tells_what_is_due_next(service):

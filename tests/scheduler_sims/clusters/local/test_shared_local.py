@@ -73,6 +73,30 @@ def test_the_published_finish_times_of_salus(agree: Agree) -> None:
     assert {job.job_id: job.submit_s + job.jct_s for job in observed.jobs} == pytest.approx(SALUS_FINISH_S, rel=0.01)
 
 
+def test_a_job_that_is_stopped_leaves_the_device_to_the_other_and_comes_back(tmp_path: Path, agree: Agree) -> None:
+    policy = tmp_path / "turns.py"
+    policy.write_text(
+        "from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement\n"
+        "class Turns:\n"
+        "    # Job a pauses from 3 to 9 s.\n"
+        "    def plan(self, view):\n"
+        "        node, start, stop = next(iter(view.nodes.values())), {}, []\n"
+        "        for job in view.jobs.values():\n"
+        "            pauses = job.job_id == 'a' and 3 <= view.now_s < 9\n"
+        "            if job.allocation is not None and pauses:\n"
+        "                stop.append(job.job_id)\n"
+        "            elif job.allocation is None and not pauses and job.job_id in {j.job_id for j in view.queued()}:\n"
+        "                share = DeviceShare(node.devices[0].uuid, node.devices[0].gpu_type, 500)\n"
+        "                start[job.job_id] = Allocation('gpu', (TaskPlacement(node.name, (share,), 1000),))\n"
+        "        wake_at_s = 3 if view.now_s < 3 else 9 if view.now_s < 9 else None\n"
+        "        return view.plan.evolve(start=start, stop=stop, wake_at_s=wake_at_s)\n"
+    )
+    run = experiment(tmp_path, "job_id,gpu_duration_s,steps\na,6,60\nb,8,40\n", "fifo")
+    predicted = run.simulate(f"{policy}:Turns")
+    assert [job.preemptions for job in predicted.jobs] == [1, 0]
+    agree(lambda: run.observe(f"{policy}:Turns", WARP), lambda observed, excuse: off(predicted, observed, excuse))
+
+
 def test_a_gang_shares_the_devices_of_two_nodes(tmp_path: Path, agree: Agree) -> None:
     """Each of its steps needs a turn on both devices."""
     policy = tmp_path / "wide.py"
