@@ -127,7 +127,9 @@ class Daemon:
     def _decide_for(self, jobs: JobService) -> None:
         self._decisions: DecisionTime
         if self._warp:
-            self._decisions = self._admin.decisions = WarpDecisions(self._manager, jobs, self._admin.tell)
+            self._decisions = self._admin.decisions = WarpDecisions(
+                self._manager, jobs, self._admin.send_to_subscribers
+            )
         else:
             self._decisions = RunningDecisions(self._manager, jobs, self._clock)
 

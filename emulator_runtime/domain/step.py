@@ -70,7 +70,7 @@ class StepTimes:
 
     def first_issue_ns(self, begin_ns: int) -> int:
         """When the first step of a run that begins at `begin_ns` is issued."""
-        return begin_ns + self.input_ns + self.host_ns
+        return self.next_issue_ns(begin_ns, begin_ns)
 
     def issue_ns(self, first: int, index: int) -> int:
         """When the step at `index` of a run (0: its first) is issued: the previous step has ended and its input is ready.

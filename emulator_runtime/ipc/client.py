@@ -19,6 +19,7 @@ from emulator_runtime.ipc.control import ControlChannel, share_in
 from emulator_runtime.ipc.fields import mapping, mappings, text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.node.inventory import EXCLUSIVE
 from emulator_runtime.sharing.demands import MAX_UNIT_NS
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
@@ -29,8 +30,6 @@ _LONGEST_PAUSE_NS = 200_000_000
 _LEAST_ANSWER_S = 1.0
 _MAX_REASON = 2000
 _LONGEST_WAIT_S = 3600.0
-EXCLUSIVE = "exclusive"
-"""The mode of a device that has one holder."""
 
 
 @dataclass(frozen=True, slots=True)

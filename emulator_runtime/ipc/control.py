@@ -44,7 +44,7 @@ class ControlChannel(Channel):
         return message
 
     def notifications(self, op: str = "") -> list[Message]:
-        """The notifications (with `op`: those of one kind) that have arrived and nobody has taken. Doesn't wait."""
+        """The notifications (with `op`: those of one kind) that have arrived and were not returned before. Doesn't wait."""
         self.fill()
         self._notified.extend(message for message in self._ready if message.get("op") in _NOTIFICATIONS)
         self._ready = deque(message for message in self._ready if message.get("op") not in _NOTIFICATIONS)

@@ -11,9 +11,9 @@ from emulator_runtime.timing.warp import NEVER_NS, Frames
 _LONG_S = 3600.0
 
 
-def wait_message(deadline_ns: int, heard: int, frames: Frames) -> Message:
+def wait_message(deadline_ns: int, handled: int, frames: Frames) -> Message:
     """The message of a participant that has nothing to do until `deadline_ns` (see WarpCoordinator.waits)."""
-    return {"op": "wait", "deadline_ns": deadline_ns, "heard": heard, "frames": dict(frames)}
+    return {"op": "wait", "deadline_ns": deadline_ns, "handled": handled, "frames": dict(frames)}
 
 
 def counts_in(frames: Message) -> Frames:
@@ -44,7 +44,7 @@ class WarpClock:
         self._source = source
         self._channel = channel
         self._watched: dict[str, Channel] = {}
-        self._heard = 0
+        self._handled = 0
 
     def now_ns(self) -> int:
         return self._source.now_ns()
@@ -70,7 +70,7 @@ class WarpClock:
         """Wait until the owner wakes this process, or something arrives on a watched channel."""
         self._watched = {name: channel for name, channel in self._watched.items() if not channel.ended}
         frames = {name: (channel.sent, channel.received) for name, channel in self._watched.items()}
-        self._channel.send(wait_message(deadline_ns, self._heard, frames))
+        self._channel.send(wait_message(deadline_ns, self._handled, frames))
         watched = list(self._watched.values())
         while (message := self._channel.arrived() if watched else self._channel.receive()) is None:
             wait_readable([self._channel, *watched], _LONG_S)
@@ -81,4 +81,4 @@ class WarpClock:
                 return
         if message != WAKE:
             raise ProtocolError(f"the clock's owner sent {message.get('op')!r} where {WAKE['op']!r} was due")
-        self._heard += 1
+        self._handled += 1

@@ -34,31 +34,31 @@ class WarpCoordinator:
         self._deciding: set[str] = set()
         self._heaps: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
         """By whether the participants decide."""
-        self._told: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
         self._frames: dict[str, dict[str, tuple[int, int]]] = {}
         """By connection and participant."""
         self._uneven: set[str] = set()
         """Connections with frames under way."""
 
-    def register(self, name: str, *, decides: bool = False, heard: int = 0) -> None:
-        """Add a participant as busy. `heard`: messages of the owner that it has handled before. Raises ValueError if the name
+    def register(self, name: str, *, decides: bool = False, handled: int = 0) -> None:
+        """Add a participant as busy. `handled`: messages of the owner that it has handled before. Raises ValueError if the name
         is in use."""
         if name in self._busy or name in self._waiting:
             raise ValueError(f"participant {name!r} is registered already")
         self._busy.add(name)
-        self._told[name] = heard
+        self._sent[name] = handled
         if decides:
             self._deciding.add(name)
 
     def waits(
-        self, name: str, deadline_ns: int = NEVER_NS, *, heard: int | None = None, frames: Frames | None = None
+        self, name: str, deadline_ns: int = NEVER_NS, *, handled: int | None = None, frames: Frames | None = None
     ) -> None:
-        """`name` waits until `deadline_ns`, or until it gets a message. `heard`: how many messages of the owner it has handled;
+        """`name` waits until `deadline_ns`, or until it gets a message. `handled`: how many messages of the owner it has handled;
         a report from before the last one only counts its frames. `frames`: of a participant that decides, the connections
         that have changed; of others, all connections."""
         if frames is not None:
             self._count(name, frames)
-        if heard is not None and heard != self._told[name]:
+        if handled is not None and handled != self._sent[name]:
             return
         self._busy.discard(name)
         self._waiting[name] = deadline_ns
@@ -70,16 +70,16 @@ class WarpCoordinator:
         if self._waiting.pop(name, None) is not None:
             self._busy.add(name)
 
-    def tell(self, name: str) -> None:
-        """Mark `name` as busy until it reports that it has handled the message that is sent to it now."""
-        self._told[name] += 1
+    def sends_to(self, name: str) -> None:
+        """Mark `name` as busy until it reports that it has handled the message that the owner sends to it now."""
+        self._sent[name] += 1
         self.busy(name)
 
     def leave(self, name: str) -> None:
         """Remove `name`, whether it is busy or waits."""
         self._busy.discard(name)
         self._waiting.pop(name, None)
-        self._told.pop(name, None)
+        self._sent.pop(name, None)
         if name in self._deciding:
             closed = {connection: None for connection, sides in self._frames.items() if name in sides}
             self._count(name, closed)
@@ -92,7 +92,7 @@ class WarpCoordinator:
         return not self._busy and not self._uneven
 
     def earliest_ns(self) -> int | None:
-        """The earliest deadline at which somebody can be woken."""
+        """The earliest deadline at which a participant can be woken."""
         deadlines = [self._first(decides=False)]
         if self.all_wait:
             deadlines.append(self._first(decides=True))
@@ -106,7 +106,7 @@ class WarpCoordinator:
         names = []
         while (deadline := self._first(decides=decides)) is not None and deadline <= now_ns:
             name = heapq.heappop(self._heaps[decides])[1]
-            self.tell(name)
+            self.sends_to(name)
             names.append(name)
         return names
 

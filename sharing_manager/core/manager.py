@@ -245,7 +245,7 @@ class Manager:
 
     def demand(self, grant: Grant, uuid: str, wanted: Demand) -> None:
         """Queue a demand for a shared device; `decide` answers it. A demand after the stop of the run isn't answered: the job has
-        been told (`on_stop`).
+        a message about the stop (`on_stop`).
 
         A demand that comes more than a second of the host after it was ready counts as ready a second ago: otherwise a job could
         claim the time in which the device was idle, or be first in any line. After the manager's own start it takes the stated

@@ -88,11 +88,13 @@ class SharedTime:
     def stop(self, grant: Grant) -> int:
         """The grant's run is to stop after the step that is being served: take back the demands for the next one, which no
         device has begun. Returns the number of the last demand that is answered; -1: none. A second call has no effect."""
-        asked = [
-            (device, self._asked.get(_slot(grant.digest, device.device.uuid), -1)) for device in self._devices(grant)
-        ]
-        waiting = [(device, number) for device, number in asked if device.engine.waits(grant.holder)]
-        last = max((number - (device.engine.waits(grant.holder)) for device, number in asked), default=-1)
+        last, waiting = -1, []
+        for device in self._devices(grant):
+            number = self._asked.get(_slot(grant.digest, device.device.uuid), -1)
+            if device.engine.waits(grant.holder):
+                waiting.append((device, number))
+                number -= 1
+            last = max(last, number)
         for device, number in waiting:
             if number > last:
                 device.engine.withdraw(grant.holder)
@@ -146,7 +148,7 @@ class SharedTime:
             self._undelivered.append(Decision(grant, uuid, answer))
 
     def _record(self, slot: str, number: int, lease: Lease) -> None:
-        """In memory at least: a full disk is no reason to stop everybody's work."""
+        """In memory at least: a full disk must not stop the jobs of the node."""
         self._last[slot] = number, lease
         try:
             self._pieces.record(slot, number, lease)
@@ -161,7 +163,7 @@ class SharedTime:
             return
         self._pieces.forget(slot)
         number, last = found
-        if self._last.get(of_device) == found:  # nobody was served after it: the device is free now
+        if self._last.get(of_device) == found:  # it was the device's last piece, so the device is free now
             free_ns = max(last.start_ns, min(last.end_ns, now_ns))
             self._record(of_device, number, Lease(last.start_ns, free_ns))
             if of_device in self._restored_ns:

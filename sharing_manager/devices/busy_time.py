@@ -53,8 +53,7 @@ class BusyTime:
 
     def share(self, now_ns: int, since_ns: int | None = None) -> float:
         """The busy share of the window that ends now; `since_ns`: since when the device does work that isn't added yet. Its cost
-        grows with the intervals after `now_ns`, not with those
-        in the window."""
+        grows with the intervals after `now_ns`, not with those in the window."""
         self._forget(now_ns)
         busy_ns = self._sum_ns
         if self._intervals:

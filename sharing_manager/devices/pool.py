@@ -28,7 +28,7 @@ class ManagedDevice:
     booked; where several holders share the device, `engine` decides who is served next.
 
     `reason` says why it is unhealthy, "" if it is healthy. `replaced_for` has the holders of the device that had this
-    UUID before. `wanted` is the mode of the inventory; it applies as soon as nobody demands time by the present one.
+    UUID before. `wanted` is the mode of the inventory; it applies as soon as no session uses the engine of the present one.
     """
 
     device: Device
@@ -72,8 +72,7 @@ class Loss:
 class DevicePool:
     """All devices of a node. An operation on several devices applies to all of them or to none.
 
-    `devices` and `mode` serve an inventory without resources. With `apply_inventory`, each resource names its
-    mode.
+    `devices` and `mode` serve an inventory without resources. With `apply_inventory`, each resource names its mode.
     """
 
     def __init__(self, devices: Iterable[Device] = (), mode: Mode = EXCLUSIVE) -> None:

@@ -34,7 +34,7 @@ class AdminService:
             "steps": self._steps,
             "status": self._status,
             "subscribe": self._subscribe,
-            "heard": self._heard,
+            "handled": self._handled,
         }
         self.decisions: WarpDecisions | None = None
         """Set where the clock is a warp clock."""
@@ -43,10 +43,10 @@ class AdminService:
 
     def on_message(self, connection: Connection, message: Message) -> None:
         op = message.get("op")
-        if op in ("subscribe", "heard"):
+        if op in ("subscribe", "handled"):
             self._owners.add(connection)
         elif self.decisions is not None and connection in self._owners:
-            self.decisions.heard += 1
+            self.decisions.handled += 1
             if op == WAKE["op"]:
                 self.decisions.wake()
                 return
@@ -61,16 +61,16 @@ class AdminService:
 
     def publish(self, event: ManagerEvent) -> None:
         """Send the event to all subscribers, before the job that caused it gets its answer."""
-        self.tell(event_message(event))
+        self.send_to_subscribers(event_message(event))
 
-    def tell(self, message: Message) -> None:
+    def send_to_subscribers(self, message: Message) -> None:
         """Send a message to all subscribers: to the clock's owner, which is one."""
         for connection in list(self._subscribers):
             connection.send(message)
 
-    def _heard(self, _: Connection, message: Message) -> Message:
+    def _handled(self, _: Connection, message: Message) -> Message:
         """How many messages were handled, for a clock's owner that connects again."""
-        return {"ok": True, "heard": 0 if self.decisions is None else self.decisions.heard}
+        return {"ok": True, "handled": 0 if self.decisions is None else self.decisions.handled}
 
     def _grant(self, _: Connection, message: Message) -> Message:
         grant = self._manager.grant(

@@ -32,7 +32,7 @@ class DecisionTime(Protocol):
 
 class _Returning:
     """The jobs on shared devices that were attached before a restart: nothing is decided before they are back, or for RETURN_NS.
-    Otherwise the first one to come back would get the device, whatever the mode says."""
+    Otherwise the first one to come back would get the device, even if the mode prefers another."""
 
     def __init__(self, manager: Manager, jobs: JobService) -> None:
         self._jobs = jobs
@@ -70,15 +70,15 @@ class RunningDecisions:
 
 class WarpDecisions:
     """Time jumps when all participants wait, and the manager is one of them: it decides what is due when the clock's owner wakes
-    it, and reports until when it waits (timing/warp.py). `tell` sends the owner a message."""
+    it, and reports until when it waits (timing/warp.py). `send` sends the owner a message."""
 
-    def __init__(self, manager: Manager, jobs: JobService, tell: Callable[[Message], None]) -> None:
-        self._manager, self._jobs, self._tell = manager, jobs, tell
+    def __init__(self, manager: Manager, jobs: JobService, send: Callable[[Message], None]) -> None:
+        self._manager, self._jobs, self._send = manager, jobs, send
         self._returning = _Returning(manager, jobs)
         jobs.counts_messages = True
         self._reported: tuple[int, int] | None = None
-        """Deadline, and `heard`."""
-        self.heard = 0
+        """Deadline, and `handled`."""
+        self.handled = 0
         """Number of messages of the owner that were handled."""
 
     def due_ns(self) -> int | None:
@@ -87,13 +87,13 @@ class WarpDecisions:
         return monotonic_ns() if self._reported is None else None
 
     def wake(self) -> None:
-        """The time of the last report has come, everybody else waits, and no message is under way. Later decisions must wait:
-        jobs react to these."""
+        """The time of the last report has come, all other participants wait, and no message is under way. Later decisions must
+        wait: jobs react to these."""
         if self._reported is not None:
             self._jobs.decide(min(self._reported[0], self._manager.now_ns()))
 
     def repeat(self) -> None:
-        """The owner has connected again, and must get the next report whatever the last one said."""
+        """The owner has connected again, and must get the next report even if it equals the last one."""
         self._reported = None
         self._jobs.repeat_counts()
 
@@ -101,7 +101,7 @@ class WarpDecisions:
         if self._returning.awaited:
             return  # not to be woken yet
         next_ns = self._manager.next_decision_ns()
-        report, frames = (NEVER_NS if next_ns is None else next_ns, self.heard), self._jobs.changed_counts()
+        report, frames = (NEVER_NS if next_ns is None else next_ns, self.handled), self._jobs.changed_counts()
         if frames or report != self._reported:
             self._reported = report
-            self._tell(wait_message(*report, frames))
+            self._send(wait_message(*report, frames))

@@ -60,7 +60,7 @@ class JobService:
         """Connections over which time is demanded: the client's name for each, and the counts that were reported last."""
         self._closed_names: list[str] = []
         self.counts_messages = False
-        """Whether somebody asks for `changed_counts`."""
+        """Whether a warp clock counts messages; `changed_counts` returns nothing otherwise."""
         self._old: set[Connection] = set()
         """Connections of clients that know no demands."""
         self._connections: dict[str, Connection] = {}

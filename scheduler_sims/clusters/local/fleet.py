@@ -128,8 +128,8 @@ class Fleet:
     def _message(self, job_id: str, message: Message) -> None:
         process = self.processes[job_id]
         match message:
-            case {"op": "wait", "deadline_ns": int(deadline_ns), "heard": int(heard), "frames": dict(frames)}:
-                self._participants.waits(job_id, deadline_ns, heard=heard, frames=counts_in(frames))
+            case {"op": "wait", "deadline_ns": int(deadline_ns), "handled": int(handled), "frames": dict(frames)}:
+                self._participants.waits(job_id, deadline_ns, handled=handled, frames=counts_in(frames))
             case {"op": "ready"}:
                 process.ready = True
                 self.realtime_refused |= bool(message.get("realtime_refused"))

@@ -90,17 +90,17 @@ class ManagerProcess:
             self._admin = Channel.connect(self._admin_socket, _ADMIN_TIMEOUT_S)
             self._events = self._poller.connect(self._admin_socket, self._on_message, self._on_close)
             self._events.send({"op": "subscribe", "after": self._last_sequence})
-            heard = raise_for(self._admin.request({"op": "heard"}))["heard"]
+            handled = raise_for(self._admin.request({"op": "handled"}))["handled"]
         except ManagerUnavailableError:
             self._disconnect()
             return False
-        self._participate(int(heard))
+        self._participate(int(handled))
         return True
 
-    def _participate(self, heard: int) -> None:
+    def _participate(self, handled: int) -> None:
         """Time may pass only when the manager waits, too: it decides who is served next on shared devices."""
         self._participants.leave(self.participant)
-        self._participants.register(self.participant, decides=True, heard=heard)
+        self._participants.register(self.participant, decides=True, handled=handled)
 
     def wake(self) -> None:
         """Its deadline has come, and all others wait."""
@@ -117,7 +117,7 @@ class ManagerProcess:
         Raises the manager's error, or ClusterError if it doesn't stay alive.
         """
         while self._admin is not None:
-            self._participants.tell(self.participant)
+            self._participants.sends_to(self.participant)
             try:
                 return raise_for(self._admin.request(message))
             except ManagerUnavailableError:
@@ -141,8 +141,8 @@ class ManagerProcess:
             case {"event": _}:
                 self._last_sequence = int(message["sequence"])
                 self._on_event(self.node, message)
-            case {"op": "wait", "deadline_ns": int(deadline_ns), "heard": int(heard), "frames": dict(frames)}:
-                self._participants.waits(self.participant, deadline_ns, heard=heard, frames=counts_in(frames))
+            case {"op": "wait", "deadline_ns": int(deadline_ns), "handled": int(handled), "frames": dict(frames)}:
+                self._participants.waits(self.participant, deadline_ns, handled=handled, frames=counts_in(frames))
 
     def _on_close(self, connection: Connection) -> None:
         if not self._closing and connection is self._events:

@@ -36,7 +36,7 @@ def test_a_wait_ends_when_time_has_come_and_not_with_the_first_wake(warp):
     thread.start()
     assert clock.wait_until_ns(1_500) == 200
     thread.join(5)
-    assert asked == [{"op": "wait", "deadline_ns": 1_500, "heard": heard, "frames": {}} for heard in range(3)]
+    assert asked == [{"op": "wait", "deadline_ns": 1_500, "handled": handled, "frames": {}} for handled in range(3)]
     assert clock.now_ns() == 1_700
     assert clock.wait_until_ns(1_600) == 100  # past already: nobody is asked
 

@@ -1,4 +1,4 @@
-"""When a warp clock may jump: everybody waits, and nothing is under way."""
+"""When a warp clock may jump: all participants wait, and no message is under way."""
 
 import pytest
 
@@ -48,26 +48,26 @@ def test_who_decides_is_woken_after_all_others_of_the_same_time(two):
 
 
 def test_a_report_from_before_the_last_message_does_not_count(two):
-    two.waits("job", heard=0)
-    two.waits("manager", 50, heard=0)
-    two.tell("manager")
-    two.waits("manager", 50, heard=0)  # it was under way
+    two.waits("job", handled=0)
+    two.waits("manager", 50, handled=0)
+    two.sends_to("manager")
+    two.waits("manager", 50, handled=0)  # it was under way
     assert not two.all_wait
-    two.waits("manager", 60, heard=1)
+    two.waits("manager", 60, handled=1)
     assert two.all_wait
     assert two.due(60) == ["manager"]
-    two.waits("manager", heard=1)
+    two.waits("manager", handled=1)
     assert not two.all_wait
-    two.waits("manager", heard=2)
+    two.waits("manager", handled=2)
     assert two.all_wait
 
 
-def test_who_connects_again_says_how_much_it_has_heard():
+def test_who_connects_again_says_how_much_it_has_handled():
     coordinator = WarpCoordinator()
-    coordinator.register("manager", decides=True, heard=7)
-    coordinator.waits("manager", heard=6)
+    coordinator.register("manager", decides=True, handled=7)
+    coordinator.waits("manager", handled=6)
     assert not coordinator.all_wait
-    coordinator.waits("manager", heard=7)
+    coordinator.waits("manager", handled=7)
     assert coordinator.all_wait
 
 

@@ -196,15 +196,15 @@ def test_after_an_aborted_run_a_restarted_manager_does_not_wait_for_it(shared):
 
 def test_a_stop_takes_back_what_waits_and_tells_the_job(shared):
     node, grants = shared("fifo", "a", "b")
-    told = []
-    node.manager.on_stop = lambda *of: told.append(of)
+    stops = []
+    node.manager.on_stop = lambda *of: stops.append(of)
     ask(node, grants["a"], 0, 0, 10 * MS)
     decide(node, 0)
     ask(node, grants["a"], 1, 10 * MS, 10 * MS)
     ask(node, grants["b"], 0, 10 * MS, MS)
     node.manager.stop("a")
     node.manager.stop("a")
-    assert told == [(grants["a"], 0)]
+    assert stops == [(grants["a"], 0)]
     ask(node, grants["a"], 1, 10 * MS, 10 * MS)  # it was under way
     assert decide(node, 20 * MS) == [("b", 0, 10 * MS, 11 * MS)]
     ask(node, grants["a"], 0, 0, 10 * MS)
@@ -219,26 +219,26 @@ def test_a_stop_takes_back_what_waits_and_tells_the_job(shared):
 
 def test_a_stop_before_the_first_step(shared):
     node, grants = shared("fifo", "a", "b")
-    told = []
-    node.manager.on_stop = lambda _, last: told.append(last)
+    stops = []
+    node.manager.on_stop = lambda _, last: stops.append(last)
     ask(node, grants["b"], 0, 0, 10 * MS)
     decide(node, 0)
     ask(node, grants["a"], 0, 0, MS)
     node.manager.stop("a")
-    assert told == [-1]
+    assert stops == [-1]
     assert decide(node, 20 * MS) == []
 
 
 def test_a_step_that_is_served_beside_others_is_finished_before_a_stop(shared):
     node, grants = shared("mps", "a", "b")
-    told = []
-    node.manager.on_stop = lambda _, last: told.append(last)
+    stops = []
+    node.manager.on_stop = lambda _, last: stops.append(last)
     for grant in grants.values():
         ask(node, grant, 0, 0, 10 * MS)
     decide(node, 5 * MS)
     ask(node, grants["a"], 1, 20 * MS, 10 * MS)
     node.manager.stop("a")
-    assert told == [0]
+    assert stops == [0]
     assert decide(node, 40 * MS) == [("a", 0, 0, 20 * MS), ("b", 0, 0, 20 * MS)]
 
 
@@ -249,15 +249,15 @@ def test_a_step_that_one_of_two_devices_has_begun_is_finished_before_a_stop(make
     both = node.manager.attach(node.token(both), "both", 0, 0)
     one = node.manager.grant("one", UUIDS[1:2], 0, [Terms(1)])
     one = node.manager.attach(node.token(one), "one", 0, 0)
-    told = []
-    node.manager.on_stop = lambda _, last: told.append(last)
+    stops = []
+    node.manager.on_stop = lambda _, last: stops.append(last)
     ask(node, one, 0, 0, 5 * MS, uuid=UUIDS[1])
     decide(node, 0)
     for uuid in UUIDS[:2]:
         ask(node, both, 0, MS, MS, uuid=uuid)
     decide(node, 2 * MS)
     node.manager.stop("both")
-    assert told == [0]
+    assert stops == [0]
     assert decide(node, 10 * MS) == [("both", 0, 5 * MS, 6 * MS)]
 
 

@@ -95,36 +95,36 @@ def test_by_the_hosts_clock_what_is_due_is_decided_now(service):
 
 
 def test_in_warp_the_manager_reports_until_when_it_waits_and_decides_when_it_is_woken(service):
-    told = []
-    decisions = WarpDecisions(service.node.manager, service.jobs, told.append)
+    reports = []
+    decisions = WarpDecisions(service.node.manager, service.jobs, reports.append)
     decisions.turn()
     decisions.turn()
-    assert told == [{"op": "wait", "deadline_ns": NEVER_NS, "heard": 0, "frames": {}}]
+    assert reports == [{"op": "wait", "deadline_ns": NEVER_NS, "handled": 0, "frames": {}}]
     _, sock = service.attached("a", name="c.1")
     service.send(sock, demand(0, 10 * MS, 4 * MS))
     service.send(sock, demand(0, 10 * MS, 5 * MS))
     decisions.turn()
-    assert told[1:] == [{"op": "wait", "deadline_ns": 10 * MS, "heard": 0, "frames": {"c.1": (1, 3)}}]
+    assert reports[1:] == [{"op": "wait", "deadline_ns": 10 * MS, "handled": 0, "frames": {"c.1": (1, 3)}}]
     service.node.clock.advance_ns(12 * MS)
     decisions.turn()
-    assert told[2:] == []
+    assert reports[2:] == []
     assert service.received(sock) == []  # only when it is woken
-    decisions.heard += 1
+    decisions.handled += 1
     decisions.wake()
     decisions.turn()
     assert service.received(sock)[0]["op"] == "piece"
-    assert told[2:] == [{"op": "wait", "deadline_ns": NEVER_NS, "heard": 1, "frames": {"c.1": (2, 3)}}]
+    assert reports[2:] == [{"op": "wait", "deadline_ns": NEVER_NS, "handled": 1, "frames": {"c.1": (2, 3)}}]
     sock.close()
     while service.poller.poll(0):
         pass
     decisions.turn()
-    assert told[3:] == [{"op": "wait", "deadline_ns": NEVER_NS, "heard": 1, "frames": {"c.1": None}}]
+    assert reports[3:] == [{"op": "wait", "deadline_ns": NEVER_NS, "handled": 1, "frames": {"c.1": None}}]
 
 
 def test_in_warp_what_follows_from_a_decision_waits_for_the_next_wake(service):
     """Jobs react to the first decision; the second one must see that."""
-    told = []
-    decisions = WarpDecisions(service.node.manager, service.jobs, told.append)
+    reports = []
+    decisions = WarpDecisions(service.node.manager, service.jobs, reports.append)
     _, first = service.attached("a")
     (other,) = [service.node.manager.grant("b", UUIDS[:1], 0)]
     second = service.attach(other)
@@ -137,13 +137,13 @@ def test_in_warp_what_follows_from_a_decision_waits_for_the_next_wake(service):
 
 
 def test_an_owner_that_connects_again_gets_everything_again(service):
-    told = []
-    decisions = WarpDecisions(service.node.manager, service.jobs, told.append)
+    reports = []
+    decisions = WarpDecisions(service.node.manager, service.jobs, reports.append)
     _, _sock = service.attached("a", name="c.1")
     decisions.turn()
     decisions.repeat()
     decisions.turn()
-    assert told[0] == told[1] == {"op": "wait", "deadline_ns": NEVER_NS, "heard": 0, "frames": {"c.1": (1, 1)}}
+    assert reports[0] == reports[1] == {"op": "wait", "deadline_ns": NEVER_NS, "handled": 0, "frames": {"c.1": (1, 1)}}
 
 
 @pytest.mark.parametrize("kind", ["running", "warp"])
@@ -154,9 +154,9 @@ def test_after_a_restart_nothing_is_decided_before_the_jobs_are_back(service, ma
     grants = [service.attached(job)[0] for job in "ab"]
     service.node.crash()
     again = Service(service.node, service.path.with_name("again"))
-    told = []
+    reports = []
     if kind == "warp":
-        decisions = WarpDecisions(service.node.manager, again.jobs, told.append)
+        decisions = WarpDecisions(service.node.manager, again.jobs, reports.append)
     else:
         clock = HostClock(FixedAnchors(Anchors(1000 * MS, 0, 1.0), lambda: 2000 * MS))
         decisions = RunningDecisions(service.node.manager, again.jobs, clock)
@@ -165,14 +165,14 @@ def test_after_a_restart_nothing_is_decided_before_the_jobs_are_back(service, ma
     sock = again.attach(grants[0])
     again.send(sock, demand(0, 0, MS))
     decisions.turn()
-    assert (told, again.received(sock)) == ([], [])
+    assert (reports, again.received(sock)) == ([], [])
     if kind == "warp":
         now[0] = 1250 * MS  # one of them never comes
     else:
         again.attach(grants[1])
     decisions.turn()
     if kind == "warp":
-        assert told[0]["deadline_ns"] == 0
+        assert reports[0]["deadline_ns"] == 0
         decisions.wake()
     assert again.received(sock)[0]["op"] == "piece"
     assert manager is not service.node.manager
@@ -189,19 +189,19 @@ def test_without_a_warp_clock_nobody_counts_messages(service):
 
 
 def test_only_messages_of_the_clocks_owner_count(service, tmp_path):
-    told = []
+    reports = []
     admin = AdminService(service.node.manager, service.node.log)
-    admin.decisions = WarpDecisions(service.node.manager, service.jobs, told.append)
+    admin.decisions = WarpDecisions(service.node.manager, service.jobs, reports.append)
     service.poller.listen(tmp_path / "admin", admin.on_message, admin.on_close)
-    for op, heard in (("status", 0), ("heard", 0), ("status", 1)):
+    for op, handled in (("status", 0), ("handled", 0), ("status", 1)):
         with socket.socket(socket.AF_UNIX) as other:
             other.connect(str(tmp_path / "admin"))
             service.send(other, {"op": op})
-            assert admin.decisions.heard == 0
-            if op == "heard":
+            assert admin.decisions.handled == 0
+            if op == "handled":
                 service.send(other, {"op": "status"})
-                assert admin.decisions.heard == heard + 1
-                admin.decisions.heard = 0
+                assert admin.decisions.handled == handled + 1
+                admin.decisions.handled = 0
 
 
 def test_a_manager_alone_tells_what_is_due_next(service):

@@ -54,12 +54,17 @@ def off(predicted: RunRecord, observed: RunRecord, excuse: Any, tolerance_s: flo
     return [(p, o) for p, o in pairs if o.status != "finished" or abs(o.jct_s - p.jct_s) > excuse.widen(tolerance_s)]
 
 
+def observed_as_predicted(run: Experiment, policy: str, agree: Agree) -> RunRecord:
+    """The prediction, after a run in warp time has agreed with it."""
+    predicted = run.simulate(policy)
+    agree(lambda: run.observe(policy, WARP), lambda observed, excuse: off(predicted, observed, excuse))
+    return predicted
+
+
 @pytest.mark.parametrize("sharing", SHARED)
 def test_every_way_to_share_is_observed_as_predicted(tmp_path: Path, agree: Agree, sharing: str) -> None:
     run = experiment(tmp_path, MIXED, sharing)
-    policy = f"{TOGETHER}:most=4"
-    predicted = run.simulate(policy)
-    agree(lambda: run.observe(policy, WARP), lambda observed, excuse: off(predicted, observed, excuse))
+    observed_as_predicted(run, f"{TOGETHER}:most=4", agree)
 
 
 def test_the_published_finish_times_of_salus(agree: Agree) -> None:
@@ -92,9 +97,8 @@ def test_a_job_that_is_stopped_leaves_the_device_to_the_other_and_comes_back(tmp
         "        return view.plan.evolve(start=start, stop=stop, wake_at_s=wake_at_s)\n"
     )
     run = experiment(tmp_path, "job_id,gpu_duration_s,steps\na,6,60\nb,8,40\n", "fifo")
-    predicted = run.simulate(f"{policy}:Turns")
+    predicted = observed_as_predicted(run, f"{policy}:Turns", agree)
     assert [job.preemptions for job in predicted.jobs] == [1, 0]
-    agree(lambda: run.observe(f"{policy}:Turns", WARP), lambda observed, excuse: off(predicted, observed, excuse))
 
 
 def test_a_gang_shares_the_devices_of_two_nodes(tmp_path: Path, agree: Agree) -> None:
@@ -119,9 +123,8 @@ def test_a_gang_shares_the_devices_of_two_nodes(tmp_path: Path, agree: Agree) ->
         "nodes: [{name: n, count: 2, gpus: 1, gpu_type: T4, cpus: 8, sharing: fifo}]\ncosts: {start_s: 0}\n"
     )
     run = Experiment.load(tmp_path / "workload.csv", tmp_path / "cluster.yaml")
-    predicted = run.simulate(f"{policy}:Wide")
+    predicted = observed_as_predicted(run, f"{policy}:Wide", agree)
     assert [job.jct_s for job in predicted.jobs] > [10.0, 6.0]
-    agree(lambda: run.observe(f"{policy}:Wide", WARP), lambda observed, excuse: off(predicted, observed, excuse))
 
 
 def test_a_part_of_an_exclusive_device_is_refused(tmp_path: Path) -> None:
