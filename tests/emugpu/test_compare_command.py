@@ -301,8 +301,9 @@ def test_impatience_leaves_nothing_behind_either(inputs: Path) -> None:
 @pytest.mark.processes
 def test_a_policy_that_catches_the_interrupt_can_still_be_ended(inputs: Path) -> None:
     (inputs / "deaf.py").write_text(
-        "import time\nclass Deaf:\n    def plan(self, view):\n        print('plans', flush=True)\n        while True:\n"
-        "            try:\n                time.sleep(0.1)\n            except:\n                print('deaf', flush=True)\n"
+        "import time\nclass Deaf:\n    def plan(self, view):\n        text = 'plans'\n        while True:\n            try:\n"
+        "                print(text, flush=True)\n                time.sleep(1000)\n            except:\n"
+        "                text = 'deaf'\n"
     )
     program = "from emugpu import __main__, interrupts; interrupts.PATIENCE_S = 1; __main__.main()"
     options = [str(inputs / "w.csv"), "--cluster", str(inputs / "c.yaml"), "--policy", f"{inputs}/deaf.py:Deaf"]
