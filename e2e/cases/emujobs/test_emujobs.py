@@ -283,7 +283,7 @@ def waiting_pod(kubectl: Kubectl, name: str) -> str:
 
 
 def bind_until_it_runs(kubectl: Kubectl, name: str, workers: list[Node]) -> None:
-    """Bind each unbound pod to the next node in turn, because pods of other cases may hold a node's devices at the moment."""
+    """Bind each unbound pod to the next node in turn, because another pod may hold a node's devices at the moment."""
     nodes = itertools.cycle(workers)
 
     def running() -> bool:
@@ -295,6 +295,7 @@ def bind_until_it_runs(kubectl: Kubectl, name: str, workers: list[Node]) -> None
     eventually(f"{name} runs", running, within_s=180)
 
 
+@pytest.mark.alone  # the job takes all GPUs of a node, and each time that it finds others there it waits longer
 def test_a_pod_that_its_node_turns_away_is_no_failure(
     kubectl: Kubectl, ledger: Ledger, workers: list[Node], admin: Kubectl
 ) -> None:
