@@ -152,6 +152,6 @@ def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, wo
 def examples_are_all_tested() -> None:
     tested = {
         "one-pod", "emujob", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster",
-        "nvidia-compatibility", "experiment",
+        "nvidia-compatibility", "experiment", "own-program",
     }  # fmt: skip
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
