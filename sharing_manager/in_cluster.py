@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
@@ -88,6 +89,10 @@ class InCluster:
     def allocation_lister(self) -> AllocationLister | None:
         return self._border.allocation_lister if self._border is not None else None
 
+    def allocation_of(self, pod_uid: str) -> Allocation | None:
+        """What its scheduler gave a pod; None if it isn't known, or anybody may have written it."""
+        return self.shares.allocation_of(pod_uid) if self._settings.placement else None
+
     @property
     def progress(self) -> ProgressStore | None:
         return self._store.progress if self._store is not None else None
@@ -121,6 +126,7 @@ class InCluster:
     def start(self, manager: Manager, jobs: Jobs, inventory: Inventory | None) -> None:
         """Start the parts. `inventory` is the first one, which the manager has applied already."""
         self._manager, self._jobs = manager, jobs
+        manager.pods.on_moved(self._publish)
         if inventory is not None:
             self._has_inventory = True
             self._applied(inventory)
@@ -218,11 +224,18 @@ class InCluster:
             self._restart()
             return
         self._removal_ns = None  # the Node was added to a pool again before anything was removed
-        publish(self._layout.inventory_file, inventory)
+        self._publish()
         self._not_ready_reason = _CLEAN if cleanup else ""
         if cleanup:
             self._manager.pods.end_all("emugpu is being removed from this node")
             self._removal_ns = monotonic_ns() + REMOVAL_DELAY_NS
+
+    def _publish(self) -> None:
+        """Publish the manager's inventory, with the devices for which slots stand, to the device plugin."""
+        assert self._manager is not None
+        inventory = self._manager.inventory
+        if inventory is not None:
+            publish(self._layout.inventory_file, inventory.with_moved(self._manager.pods.moved))
 
     def _on_allocations(self, allocations: list[PodAllocation]) -> None:
         assert self._manager is not None

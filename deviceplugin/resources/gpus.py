@@ -41,7 +41,7 @@ class GpuOffer:
         return preferred(self.resource, available, must, size)
 
     def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """The ids ordered by device index and replica.
+        """The ids in the order of their own index and replica.
 
         Raises InputError for an id of another resource, a repeated id, an unhealthy device, an empty list, and for more than
         one replica if the pool forbids that (like NVIDIA's failRequestsGreaterThanOne, for shared devices only).
@@ -90,7 +90,8 @@ class GpuOffer:
         }
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
-        """The variables. If the container has several replicas of a device, the device is listed once."""
+        """The variables. If the container has several replicas of a device, the device is listed once. They name what the kubelet
+        allocated; which devices these ids stand for may change until the container attaches, when it is told."""
         visible = ",".join(dict.fromkeys(split_device_id(device_id)[0] for device_id in device_ids))
         variables = {
             names.TOKEN_VARIABLE: token,

@@ -145,10 +145,17 @@ class Manager:
 
     def apply_inventory(self, inventory: Inventory) -> None:
         """Replace the inventory. Writes an event for each holder that loses a device by this."""
-        for loss in self._pool.apply_inventory(inventory):
+        losses = self._pool.apply_inventory(inventory)
+        self._ledger.settle_slots()
+        for loss in losses:
             for grant in self.grants():
                 if grant.holder in loss.holders:
                     self._ledger.record("device-lost", grant, f"device {loss.uuid} is lost: {loss.reason}")
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """The inventory that was applied last."""
+        return self._pool.inventory
 
     def telemetry(self, only: Collection[str] | None = None) -> NodeTelemetry:
         """The current state of all devices, or of those in `only`. (The service adds the counts of connections.)"""

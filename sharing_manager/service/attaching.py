@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION
 from emulator_runtime.ipc.poller import Connection
+from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager.core.manager import Manager
 from sharing_manager.grants.binding import check_bound, check_held
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation, PodIdentity
+from sharing_manager.grants.reconcile import missing_in
 from sharing_manager.persistence.progress import ProgressStore
 
 MAX_PENDING = 512
@@ -59,8 +61,10 @@ class Attaching:
         allocation_lister: AllocationLister | None = None,
         not_ready: Callable[[], str] = lambda: "",
         check_peer: Callable[[Connection], None] = lambda _: None,
+        allocation_of: Callable[[str], Allocation | None] = lambda _: None,
     ) -> None:
-        """`not_ready` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
+        """`allocation_of` returns what its scheduler gave a pod (by its UID); None if nobody did, or somebody else may have
+        written it. `not_ready` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
         that opened a connection has ended: another process may have its pid by then, and the identity may be that of the
         other process."""
         self._manager = manager
@@ -70,6 +74,7 @@ class Attaching:
         self._allocation_lister = allocation_lister
         self._not_ready = not_ready
         self._check_peer = check_peer
+        self._allocation_of = allocation_of
         self._pending: dict[str, Connection] = {}
         self.connection_of: Callable[[Grant], Connection | None] = lambda _: None
         """Returns the connection that currently uses a grant, if there is one."""
@@ -142,7 +147,7 @@ class Attaching:
 
     def _grant_in_files(self, token: str) -> Grant | None:
         record = self._files.read(token) if self._files is not None else None
-        return None if record is None else Grant.of_record(record)
+        return None if record is None else self._manager.pods.of_record(record)
 
     def _look_up(self, attempt: _Attempt) -> None:
         previous = self._pending.pop(attempt.grant.digest, None)
@@ -189,7 +194,13 @@ class Attaching:
         check_bound(attempt.grant, identity)
         self._check_holder(attempt.grant, attempt.connection)
         return self._manager.pods.attach(
-            attempt.grant, identity, request.steps_done, request.after_ns, known_steps=known_steps
+            attempt.grant,
+            identity,
+            request.steps_done,
+            request.after_ns,
+            known_steps=known_steps,
+            allocation=None if identity is None else self._allocation_of(identity.pod_uid),
+            is_gone=lambda other: self.connection_of(other) is None and attempt.missing(other),
         )
 
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
@@ -212,6 +223,8 @@ class _Attempt:
     grant: Grant
     request: AttachRequest
     done: Done
+    missing: Callable[[Grant], bool] = lambda _: False
+    """Whether a grant's pod isn't in the kubelet's list of this attempt."""
 
     def identify(self) -> None:
         self.attaching.identify(self.connection, self._identified)
@@ -235,6 +248,8 @@ class _Attempt:
     def _allocations_listed(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
         """Check the kubelet's list. Without an answer (None) the check is skipped: while the kubelet is down it starts
         no containers, so this container received its token earlier."""
+        if allocations is not None:
+            self.missing = missing_in(allocations)
         if not self._refused(lambda: check_held(self.grant, identity, allocations or ())):
             self.attaching.lookup(identity.job_key, lambda steps: self._progress_found(identity, steps))
 
