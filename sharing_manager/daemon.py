@@ -96,8 +96,8 @@ class Daemon:
             allocation_lister=cluster.allocation_lister,
             not_ready=cluster.not_ready,
             check_peer=names.check,
-            allocation_of=cluster.allocation_of,
         )
+        attaching.allocation_of = cluster.allocation_of
         jobs = JobService(self._manager, attaching, counts, cluster.shares)
         cluster.start(self._manager, jobs, inventory)
         self._decide_for(jobs)

@@ -126,7 +126,7 @@ class InCluster:
     def start(self, manager: Manager, jobs: Jobs, inventory: Inventory | None) -> None:
         """Start the parts. `inventory` is the first one, which the manager has applied already."""
         self._manager, self._jobs = manager, jobs
-        manager.pods.on_moved(self._publish)
+        manager.pods.on_moved(self._moved)
         if inventory is not None:
             self._has_inventory = True
             self._applied(inventory)
@@ -229,6 +229,10 @@ class InCluster:
         if cleanup:
             self._manager.pods.end_all("emugpu is being removed from this node")
             self._removal_ns = monotonic_ns() + REMOVAL_DELAY_NS
+
+    def _moved(self) -> None:
+        with self._logging_errors():
+            self._publish()
 
     def _publish(self) -> None:
         """Publish the manager's inventory, with the devices for which slots stand, to the device plugin."""

@@ -3,9 +3,9 @@
 {"configuration": "gpu", "nodes": ["worker1"], "cpu_milli": 4000, "memory_bytes": 17179869184, "row": 7,
  "devices": ["EMU-..."], "milli": [500], "priority": [0]}
 
-`cpu_milli` and `memory_bytes` are emulated amounts of each node; 0 or missing: those of the job's configuration. The scheduler may
-change them while the job runs. `devices` are those of all nodes; `milli` (thousandths of the device) and `priority` have a number
-for each of them, or are missing where the job has its devices for itself. `row`: the job's place in its workload.
+`cpu_milli` and `memory_bytes` are emulated amounts of each node; 0 or missing: those of the job's configuration. The scheduler
+may change them while the job runs. `devices` are those of all nodes; `milli` (thousandths of the device) and `priority` have a
+number for each of them, or are missing where nobody shares them. `row`: the job's place in its workload.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHOLE_MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Where and how a job runs; `devices` empty: whichever the kubelet takes. `nodes` are empty in no allocation of a scheduler."""
+    """Where and how a job runs; `devices` empty: whichever the kubelet takes. `nodes` empty: not stated."""
 
     configuration: str = ""
     nodes: tuple[str, ...] = ()

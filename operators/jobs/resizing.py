@@ -1,6 +1,6 @@
 """Lets the real requests of a running job's pods follow their emulated CPUs and memory, in place (spec.native.follow).
 
-The pods' own annotation counts, which a job-level scheduler changes while they run (emulator_runtime/node/allocation.py); a pod without it
+The pods' own annotation counts, which a job-level scheduler changes while they run (node/allocation.py); a pod without it
 stays as it was created. A refused resize is reported and has no other effect: the job still has its emulated share.
 """
 

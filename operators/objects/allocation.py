@@ -1,4 +1,4 @@
-"""The annotation of a job-level scheduler (emulator_runtime/node/allocation.py) as operators read it, and as an EmuJob's status has it."""
+"""A job-level scheduler's annotation (emulator_runtime/node/allocation.py) as operators read it, and as a status has it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_allocation(text: str, place: str) -> Allocation | None:
     return found if found is not None and found.configuration and found.nodes else None
 
 
-def status_of(allocation: Allocation, gpus: int) -> Mapping[str, Any]:
+def allocation_status(allocation: Allocation, gpus: int) -> Mapping[str, Any]:
     """The status member; `gpus` of the whole job."""
     return {
         "configuration": allocation.configuration,

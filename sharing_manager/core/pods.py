@@ -158,7 +158,7 @@ class Pods:
         return ", ".join(sorted(g.name for g in grants if not set(slots).isdisjoint(g.slots))) or "nobody"
 
     def _report(self, grant: Grant, problem: str) -> None:
-        """Tell the pod's owner that it runs on other devices than its scheduler chose. No event of the log: it changes nothing."""
+        """Tell the pod's owner that it runs on other devices than its scheduler chose. The log has no event of this."""
         text = f"runs on {', '.join(grant.uuids)} and not where {ALLOCATION_ANNOTATION} says: {problem}"
         _log.warning("%s %s", grant.name, text)
         if grant.pod is not None:

@@ -1,7 +1,7 @@
 """Which device each slot of the kubelet stands for: a permutation of the ids of each resource.
 
-The kubelet picks slots, and a job-level scheduler picks devices. Both are right: slots are what the kubelet counts, and a device is
-given to a slot when its pod attaches. If a pod has slot A and its scheduler chose device B, slots A and B exchange their devices;
+The kubelet picks slots, and a job-level scheduler picks devices. Both are right: slots are what the kubelet counts, and a slot is
+given a device when its pod attaches. If a pod has slot A and its scheduler chose device B, slots A and B exchange their devices;
 the next pod with slot B gets device A. A slot whose pod holds its device keeps it. Pure; core/pods.py applies it.
 """
 
@@ -18,8 +18,8 @@ _NONE = "none:"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """`devices`: what the slots will stand for. `moved`: the new devices of all slots whose devices change. `missing`: chosen devices
-    that can't be had, and `holders` the slots that hold them; then the slots keep their devices."""
+    """`devices`: what the slots will stand for. `moved`: the new devices of all slots whose devices change. `missing`: chosen
+    devices that can't be had, and `holders` the slots that hold them; then the slots keep their devices."""
 
     devices: tuple[str, ...]
     moved: Mapping[str, str]

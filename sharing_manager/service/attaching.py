@@ -61,10 +61,8 @@ class Attaching:
         allocation_lister: AllocationLister | None = None,
         not_ready: Callable[[], str] = lambda: "",
         check_peer: Callable[[Connection], None] = lambda _: None,
-        allocation_of: Callable[[str], Allocation | None] = lambda _: None,
     ) -> None:
-        """`allocation_of` returns what its scheduler gave a pod (by its UID); None if nobody did, or somebody else may have
-        written it. `not_ready` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
+        """`not_ready` returns what the manager itself still waits for, "" for nothing. `check_peer` raises if the process
         that opened a connection has ended: another process may have its pid by then, and the identity may be that of the
         other process."""
         self._manager = manager
@@ -74,10 +72,11 @@ class Attaching:
         self._allocation_lister = allocation_lister
         self._not_ready = not_ready
         self._check_peer = check_peer
-        self._allocation_of = allocation_of
         self._pending: dict[str, Connection] = {}
         self.connection_of: Callable[[Grant], Connection | None] = lambda _: None
         """Returns the connection that currently uses a grant, if there is one."""
+        self.allocation_of: Callable[[str], Allocation | None] = lambda _: None
+        """Returns what its scheduler gave a pod (by its UID); None if nobody did, or somebody else may have written it."""
         self.failures: Counter[str] = Counter()
 
     @property
@@ -199,7 +198,7 @@ class Attaching:
             request.steps_done,
             request.after_ns,
             known_steps=known_steps,
-            allocation=None if identity is None else self._allocation_of(identity.pod_uid),
+            allocation=None if identity is None else self.allocation_of(identity.pod_uid),
             is_gone=lambda other: self.connection_of(other) is None and attempt.missing(other),
         )
 
