@@ -187,6 +187,9 @@ class Ledger:
             slots.apply(moved)
             self.log.write_slots(slots.moved)
             self.slots.apply(moved)
+            for grant in self.grants.all():
+                if grant.state is not GrantState.ATTACHED and not grant.of_owner:
+                    grant.use(self.slots.devices(grant.slots))
             self.on_slots()
 
     def settle_slots(self) -> None:

@@ -4,9 +4,11 @@ import pytest
 
 import sharing_manager.kubernetes
 import sharing_manager.store
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.ipc.poller import Poller
-from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.allocation import Allocation
+from emulator_runtime.node.grant_files import GrantFiles, GrantRecord
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
 from sharing_manager import in_cluster
@@ -347,3 +349,49 @@ def test_a_daemon_without_kubernetes_says_so(tmp_path, start, border, caplog):
         "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): any process with a token may use it" in caplog.text
     )
     assert ready(daemon) == ""
+
+
+# --- devices that a scheduler chose ------------------------------------------------------------------------------------------
+
+
+def test_slots_that_stand_for_other_devices_are_published_and_known_after_a_restart(start, pod, border):
+    daemon = start()
+    border.on_inventory(inventory())
+    a, b = (entry.device.uuid for entry in inventory().entries())
+    token = "0" * 32
+    record = GrantRecord(token, token * 2, "emugpu.dev/emuGPU", (a,), 10**18)
+    allocation = Allocation("gpu", ("n1",), devices=(b,))
+    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), allocation=allocation)
+
+    def published():
+        (resource,) = read_inventory(daemon.layout.inventory_file, "n1").resources
+        return dict(resource.moved)
+
+    assert published() == {a: b, b: a}
+    daemon.close()
+    again = start()
+    assert published() == {a: b, b: a} == again.manager.pods.moved
+
+
+def test_a_failure_to_publish_is_logged_and_keeps_no_pod_out(start, pod, border, monkeypatch, caplog):
+    daemon = start()
+    border.on_inventory(inventory())
+    a, b = (entry.device.uuid for entry in inventory().entries())
+
+    def full(*_):
+        raise InputError("inventory.json", "can't be written: no space")
+
+    monkeypatch.setattr("sharing_manager.in_cluster.publish", full)
+    record = GrantRecord("1" * 32, "1" * 64, "emugpu.dev/emuGPU", (a,), 10**18)
+    allocation = Allocation("gpu", ("n1",), devices=(b,))
+    assert daemon.manager.pods.attach(Grant.of_record(record), pod("p"), allocation=allocation).uuids == (b,)
+    assert "no space" in caplog.text
+
+
+@pytest.mark.parametrize("placement", [False, True])
+def test_the_annotation_counts_only_where_nobody_but_schedulers_writes_it(start, placement):
+    daemon = start(placement=placement)
+    given = Allocation("gpu", ("n1",), cpu_milli=1000, devices=("EMU-1",))
+    daemon.cluster.shares.changed("uid", given)
+    assert daemon.cluster.allocation_of("uid") == (given if placement else None)
+    assert daemon.cluster.shares.of("uid") == given.host  # CPUs and memory slow down nobody but the pod itself
