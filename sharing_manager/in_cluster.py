@@ -16,6 +16,7 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.node.allocation import Allocation
+from emulator_runtime.node.device_files import device_files
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
@@ -23,6 +24,7 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.core.manager import Manager
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.devices.inventories import of_devices, publish, published, read_inventory, shared
+from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation
 from sharing_manager.kubernetes.pod_events import event_reporter
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
@@ -127,6 +129,7 @@ class InCluster:
         """Start the parts. `inventory` is the first one, which the manager has applied already."""
         self._manager, self._jobs = manager, jobs
         manager.pods.on_moved(self._moved)
+        manager.pods.on_devices = self._write_device_files
         if inventory is not None:
             self._has_inventory = True
             self._applied(inventory)
@@ -240,6 +243,21 @@ class InCluster:
         inventory = self._manager.inventory
         if inventory is not None:
             publish(self._layout.inventory_file, inventory.with_moved(self._manager.pods.moved))
+
+    def _write_device_files(self, grant: Grant) -> None:
+        """Show a container the devices that it has, which may not be those that the kubelet allocated. Without them, its job runs
+        on, and looks up links of devices in vain."""
+        assert self._manager is not None
+        inventory = self._manager.inventory
+        resources = inventory.with_moved(self._manager.pods.moved).resources if inventory is not None else ()
+        resource = next((resource for resource in resources if resource.name == grant.resource), None)
+        if resource is None or not grant.slots or not resource.by_id().keys() >= {*grant.slots}:
+            return
+        try:
+            files = device_files(resource, self._settings.node, grant.slots)
+            self.files.replace_device_files(grant.digest[:32], files)
+        except OSError as error:
+            _log.error("%s: the device files of its container can't be written: %s", grant.name, error)
 
     def _on_allocations(self, allocations: list[PodAllocation]) -> None:
         assert self._manager is not None

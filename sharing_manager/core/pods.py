@@ -31,6 +31,8 @@ class Pods:
         self._ledger = ledger
         self._missed: frozenset[str] = frozenset()
         self.on_displaced: Callable[[Grant], None] = lambda _: None
+        self.on_devices: Callable[[Grant], None] = lambda _: None
+        """Called with a grant when it is decided which devices its container has."""
 
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
         """Raises RefusedError if this pod may not attach with this grant. Changes nothing."""
@@ -96,6 +98,7 @@ class Pods:
             ledger.move_slots(exchange.moved)
             grant.use(exchange.devices)
             grant.terms = _terms(grant, placement) or grant.terms
+            self.on_devices(grant)
         self._bind(grant, identity)
         if problem:
             self._report(grant, problem)

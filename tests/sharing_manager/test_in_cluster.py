@@ -1,5 +1,7 @@
 """The parts of a node's daemon together: input from Kubernetes and Redis reaches the manager, and events reach them."""
 
+import json
+
 import pytest
 
 import sharing_manager.kubernetes
@@ -8,6 +10,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.node.allocation import Allocation
+from emulator_runtime.node.device_files import device_files
 from emulator_runtime.node.grant_files import GrantFiles, GrantRecord
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
@@ -371,6 +374,26 @@ def test_slots_that_stand_for_other_devices_are_published_and_known_after_a_rest
     daemon.close()
     again = start()
     assert published() == {a: b, b: a} == again.manager.pods.moved
+
+
+def test_a_container_sees_the_devices_that_it_has(start, pod, border, caplog):
+    daemon = start()
+    border.on_inventory(inventory())
+    a, b = (entry.device.uuid for entry in inventory().entries())
+    files, (resource,) = daemon.cluster.files, inventory().resources
+    _, record = files.mint(resource.name, (a,), device_files(resource, "n1", (a,)))
+
+    def seen():
+        return {path.name: json.loads(path.read_text())["uuid"] for path in files.edev_dir(record.grant_id).iterdir()}
+
+    assert seen() == {"0": a}
+    given = Allocation("gpu", ("n1",), devices=(b,))
+    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), allocation=given)
+    assert seen() == {"1": b}
+    _, lost = files.mint(resource.name, (b,), {})
+    files.remove(lost.grant_id)
+    assert daemon.manager.pods.attach(daemon.manager.pods.of_record(lost), pod("q")).uuids == (a,)
+    assert "the device files of its container can't be written" in caplog.text
 
 
 def test_a_failure_to_publish_is_logged_and_keeps_no_pod_out(start, pod, border, monkeypatch, caplog):
