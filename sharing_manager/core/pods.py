@@ -16,7 +16,7 @@ from sharing_manager.devices.slots import Exchange
 from sharing_manager.grants.binding import check_bound, decide
 from sharing_manager.grants.grant import Grant, GrantState, uuids_of
 from sharing_manager.grants.identity import PodAllocation, PodIdentity
-from sharing_manager.grants.placement import Placement, placement_of
+from sharing_manager.grants.placement import NO_CHOICE, Choice, Placement, placement_of
 from sharing_manager.grants.reconcile import Findings, reconcile
 from sharing_manager.persistence.event_log import ManagerEvent
 
@@ -60,14 +60,15 @@ class Pods:
         steps_done: int | None = None,
         after_ns: int = 0,
         known_steps: int | None = None,
-        allocation: Allocation | None = None,
-        is_gone: Callable[[Grant], bool] = lambda _: False,
+        *,
+        main: bool = True,
+        choice: Choice = NO_CHOICE,
     ) -> Grant:
-        """Attach a container that presents the token of `grant`, for the first time or again.
+        """Attach a container that presents the token of `grant`, for the first time or again; not `main`: a further process of
+        it, which neither begins nor resumes the run.
 
-        The first time, it gets the devices and terms of `allocation`, which the pod's scheduler must have written and nobody
-        else. If another pod has one of them, it keeps those of its slots, and an event says so. `is_gone` says whether the pod of
-        a grant no longer exists, so that it doesn't keep a device from the next one.
+        The first time, it gets the devices and terms of `choice`. If another pod has one of these devices, it keeps those of its
+        slots, and an event says so.
 
         With `identity` None the pod is unknown, and the token alone is accepted. With `steps_done` None the process has
         just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
@@ -83,8 +84,8 @@ class Pods:
         newly_bound, placement, problem = not grant.bound, None, ""
         exchange = Exchange(ledger.slots.devices(grant.slots), {})
         if newly_bound:
-            placement = None if allocation is None else self._placement(allocation)
-            exchange, problem = self._exchange(grant, placement, is_gone)
+            placement = None if choice.allocation is None else self._placement(choice.allocation)
+            exchange, problem = self._exchange(grant, placement, choice.is_gone)
         uuids = uuids_of(exchange.devices)
         ledger.pool.check(grant.holder, uuids)
         leaving = {other.holder for other in (*displaced.fenced, *displaced.suspended)}
@@ -107,7 +108,7 @@ class Pods:
             ledger.record("granted", grant)
         elif steps_done is None:
             ledger.progress_to(grant, max(known, grant.steps_done))
-        if steps_done is None:
+        if steps_done is None and main:
             ledger.abandon_lease(grant)
         ledger.begin(grant, steps_done, after_ns)
         return grant

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.sharing.demands import Terms
+from sharing_manager.grants.grant import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a pod's scheduler gave it; None if nobody did, or somebody else may have said so. `is_gone` says whether the pod of
+    a grant no longer exists, so that it doesn't keep a device from the next one."""
+
+    allocation: Allocation | None = None
+    is_gone: Callable[[Grant], bool] = lambda _: False
+
+
+NO_CHOICE = Choice()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from sharing_manager.devices.inventories import publish, read_inventory
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState
 from sharing_manager.grants.identity import PodAllocation
+from sharing_manager.grants.placement import Choice
 from sharing_manager.in_cluster import InCluster
 from sharing_manager.persistence.event_log import SqliteEventLog
 from sharing_manager.service.job_service import JobService
@@ -364,7 +365,7 @@ def test_slots_that_stand_for_other_devices_are_published_and_known_after_a_rest
     token = "0" * 32
     record = GrantRecord(token, token * 2, "emugpu.dev/emuGPU", (a,), 10**18)
     allocation = Allocation("gpu", ("n1",), devices=(b,))
-    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), allocation=allocation)
+    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), choice=Choice(allocation))
 
     def published():
         (resource,) = read_inventory(daemon.layout.inventory_file, "n1").resources
@@ -388,7 +389,7 @@ def test_a_container_sees_the_devices_that_it_has(start, pod, border, caplog):
 
     assert seen() == {"0": a}
     given = Allocation("gpu", ("n1",), devices=(b,))
-    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), allocation=given)
+    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), choice=Choice(given))
     assert seen() == {"1": b}
     _, lost = files.mint(resource.name, (b,), {})
     files.remove(lost.grant_id)
@@ -407,7 +408,7 @@ def test_a_failure_to_publish_is_logged_and_keeps_no_pod_out(start, pod, border,
     monkeypatch.setattr("sharing_manager.in_cluster.publish", full)
     record = GrantRecord("1" * 32, "1" * 64, "emugpu.dev/emuGPU", (a,), 10**18)
     allocation = Allocation("gpu", ("n1",), devices=(b,))
-    assert daemon.manager.pods.attach(Grant.of_record(record), pod("p"), allocation=allocation).uuids == (b,)
+    assert daemon.manager.pods.attach(Grant.of_record(record), pod("p"), choice=Choice(allocation)).uuids == (b,)
     assert "no space" in caplog.text
 
 

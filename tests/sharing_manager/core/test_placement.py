@@ -15,7 +15,7 @@ from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.node.inventory import split_device_id
 from emulator_runtime.sharing.demands import Demand, Terms
 from sharing_manager.grants.identity import PodAllocation
-from sharing_manager.grants.placement import placement_of
+from sharing_manager.grants.placement import Choice, placement_of
 
 MS = 1_000_000
 RESOURCE = "emugpu.dev/emuGPU"
@@ -37,7 +37,7 @@ def run(node, pod):
 
     def run(name, *slots, allocation=None, **more):
         token = node.mint(f"{name}/{node.wall_ns}", *slots)
-        return node.attach(token, pod(name), allocation=allocation, **more)
+        return node.attach(token, pod(name), choice=Choice(allocation, **more))
 
     return run
 
@@ -127,7 +127,7 @@ def test_what_a_container_sees_before_it_attaches_is_what_its_slot_stands_for(no
 def test_a_second_container_of_a_pod_has_the_same_device(node, run, pod, uuids):
     a, _, c = uuids
     run("p", a, allocation=chosen(c))
-    again = node.attach(node.mint("main", a), pod("p", "other"), allocation=chosen(c))
+    again = node.attach(node.mint("main", a), pod("p", "other"), choice=Choice(chosen(c)))
     assert again.uuids == (c,)
 
 
@@ -157,7 +157,7 @@ def sharing(pods, pod):
         for row, (name, milli, priority) in enumerate(jobs):
             token = pods.mint(name, slots[row])
             allocation = chosen(device, milli=milli, priority=priority, row=row)
-            grants[name] = pods.attach(token, pod(name), allocation=allocation)
+            grants[name] = pods.attach(token, pod(name), choice=Choice(allocation))
             assert grants[name].uuids == (device,)
         return pods, grants
 
@@ -172,7 +172,7 @@ def served(node, grants, **remaining):
     def ask(name, ready_ns):
         grant = grants[name]
         wanted = Demand(grant.holder, number[name], ready_ns, MS, remaining_ns=remaining.get(name, 0))
-        node.manager.demand(grant, grant.uuids[0], wanted)
+        node.manager.demand(grant.main, grant.uuids[0], wanted)
         number[name] += 1
 
     for name in grants:
@@ -180,7 +180,7 @@ def served(node, grants, **remaining):
     while (due_ns := node.manager.next_decision_ns()) is not None and due_ns < 400 * MS:
         node.clock.advance_to_ns(max(due_ns, node.clock.now_ns()))
         for each in node.manager.decide(due_ns):
-            name, piece = by_holder[each.grant.holder], each.answer.piece
+            name, piece = by_holder[each.session.grant.holder], each.answer.piece
             time[name] += piece.work_ns
             ask(name, piece.end_ns)
     total = sum(time.values())
@@ -202,7 +202,7 @@ def test_the_shorter_job_gets_100_percent(sharing):
 
 def test_a_cap_under_mps_holds(sharing):
     node, grants = sharing("mps", ("a", 250, 0))
-    node.manager.demand(grants["a"], grants["a"].uuids[0], Demand(grants["a"].holder, 0, 0, 10 * MS))
+    node.manager.demand(grants["a"].main, grants["a"].uuids[0], Demand(grants["a"].holder, 0, 0, 10 * MS))
     node.clock.advance_to_ns(40 * MS)
     (decision,) = node.manager.decide(40 * MS)
     assert decision.answer.piece.end_ns == 40 * MS
@@ -212,7 +212,7 @@ def test_a_shared_device_has_no_more_pods_than_replicas(sharing, pod):
     node, grants = sharing("mps", ("a", 250, 0), ("b", 250, 0))
     (device,) = grants["a"].uuids
     slot = next(s for s in node.manager.pods.moved if s not in {i for g in grants.values() for i in g.slots})
-    third = node.attach(node.mint("c", slot), pod("c"), allocation=chosen(device, milli=250))
+    third = node.attach(node.mint("c", slot), pod("c"), choice=Choice(chosen(device, milli=250)))
     assert third.uuids != (device,) and ("ns/c/main", "elsewhere") in node.told
 
 
@@ -252,7 +252,7 @@ class Choices(RuleBasedStateMachine):
         token = self.node.mint(f"t{number}", *slots)
         allocation = chosen(*devices, milli=500) if scheduled else None
         try:
-            grant = self.node.attach(token, self.pod(f"p{number}"), allocation=allocation)
+            grant = self.node.attach(token, self.pod(f"p{number}"), choice=Choice(allocation))
         except (RefusedError, DeviceLostError):
             return
         self.live[token] = (f"p{number}", grant.slots, grant.devices)
