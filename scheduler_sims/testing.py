@@ -29,7 +29,8 @@ from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, Node
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node; `gpus` devices of one type, those with an index in `unhealthy` broken. `sharing`: how jobs share them."""
+    """One node; `gpus` devices of one type, those with an index in `unhealthy` broken. `sharing`: how jobs share them, at
+    most `replicas` each (0: any number)."""
 
     name: str
     gpus: int = 0
@@ -39,6 +40,7 @@ class Node:
     gpu_memory_gib: float = 16
     unhealthy: tuple[int, ...] = ()
     sharing: str = "exclusive"
+    replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ class Daemon:
             not_ready=cluster.not_ready,
             check_peer=names.check,
         )
+        attaching.allocation_of = cluster.allocation_of
         jobs = JobService(self._manager, attaching, counts, cluster.shares)
         cluster.start(self._manager, jobs, inventory)
         self._decide_for(jobs)

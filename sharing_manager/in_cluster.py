@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.node.allocation import Allocation
+from emulator_runtime.node.device_files import device_files
 from emulator_runtime.node.grant_files import GrantFiles
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
@@ -22,6 +24,7 @@ from emulator_runtime.timing.host import monotonic_ns, wall_ns
 from sharing_manager.core.manager import Manager
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.devices.inventories import of_devices, publish, published, read_inventory, shared
+from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation
 from sharing_manager.kubernetes.pod_events import event_reporter
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
@@ -88,6 +91,10 @@ class InCluster:
     def allocation_lister(self) -> AllocationLister | None:
         return self._border.allocation_lister if self._border is not None else None
 
+    def allocation_of(self, pod_uid: str) -> Allocation | None:
+        """What its scheduler gave a pod; None if it isn't known, or anybody may have written it."""
+        return self.shares.allocation_of(pod_uid) if self._settings.placement else None
+
     @property
     def progress(self) -> ProgressStore | None:
         return self._store.progress if self._store is not None else None
@@ -121,6 +128,8 @@ class InCluster:
     def start(self, manager: Manager, jobs: Jobs, inventory: Inventory | None) -> None:
         """Start the parts. `inventory` is the first one, which the manager has applied already."""
         self._manager, self._jobs = manager, jobs
+        manager.pods.on_moved(self._moved)
+        manager.pods.on_devices = self._write_device_files
         if inventory is not None:
             self._has_inventory = True
             self._applied(inventory)
@@ -218,11 +227,37 @@ class InCluster:
             self._restart()
             return
         self._removal_ns = None  # the Node was added to a pool again before anything was removed
-        publish(self._layout.inventory_file, inventory)
+        self._publish()
         self._not_ready_reason = _CLEAN if cleanup else ""
         if cleanup:
             self._manager.pods.end_all("emugpu is being removed from this node")
             self._removal_ns = monotonic_ns() + REMOVAL_DELAY_NS
+
+    def _moved(self) -> None:
+        with self._logging_errors():
+            self._publish()
+
+    def _publish(self) -> None:
+        """Publish the manager's inventory, with the devices for which slots stand, to the device plugin."""
+        assert self._manager is not None
+        inventory = self._manager.inventory
+        if inventory is not None:
+            publish(self._layout.inventory_file, inventory.with_moved(self._manager.pods.moved))
+
+    def _write_device_files(self, grant: Grant) -> None:
+        """Show a container the devices that it has, which may not be those that the kubelet allocated. Without them, its job runs
+        on, and looks up links of devices in vain."""
+        assert self._manager is not None
+        inventory = self._manager.inventory
+        resources = inventory.with_moved(self._manager.pods.moved).resources if inventory is not None else ()
+        resource = next((resource for resource in resources if resource.name == grant.resource), None)
+        if resource is None or not grant.slots or not resource.by_id().keys() >= {*grant.slots}:
+            return
+        try:
+            files = device_files(resource, self._settings.node, grant.slots)
+            self.files.replace_device_files(grant.digest[:32], files)
+        except OSError as error:
+            _log.error("%s: the device files of its container can't be written: %s", grant.name, error)
 
     def _on_allocations(self, allocations: list[PodAllocation]) -> None:
         assert self._manager is not None

@@ -46,6 +46,11 @@ class Settings(EnvSettings):
         "the kubelet's PodResources socket, which lists the pods' devices; empty: not used", ""
     )
     pod: str = setting("name of this manager's own pod, which the kubelet lists as soon as it knows its pods", "")
+    placement: bool = setting(
+        "1: pods get the devices and shares that their annotation emugpu.dev/allocation names; only where admission lets nobody "
+        "but schedulers write it, as the chart's guards do",
+        default=False,
+    )
     redis_url: str = setting(
         "Redis for the events and job progress of the whole cluster; empty: they stay on this node", ""
     )

@@ -10,7 +10,8 @@ from deviceplugin.resources.offer import AnnouncedDevice, Mount, common_mounts
 from deviceplugin.resources.preference import preferred
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import layout as names
-from emulator_runtime.node.inventory import Compat, DeviceEntry, ResourceEntry, split_device_id
+from emulator_runtime.node.device_files import device_files
+from emulator_runtime.node.inventory import Compat, ResourceEntry, split_device_id
 from emulator_runtime.node.layout import NodeLayout
 
 
@@ -41,7 +42,7 @@ class GpuOffer:
         return preferred(self.resource, available, must, size)
 
     def checked_ids(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """The ids ordered by device index and replica.
+        """The ids in the order of their own index and replica.
 
         Raises InputError for an id of another resource, a repeated id, an unhealthy device, an empty list, and for more than
         one replica if the pool forbids that (like NVIDIA's failRequestsGreaterThanOne, for shared devices only).
@@ -66,31 +67,11 @@ class GpuOffer:
         return tuple(device_id for device_id in known if device_id in wanted)
 
     def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
-        """The content of /edev/<index> for each device. Links are listed to the container's other devices."""
-        known = self.resource.by_id()
-        replicas: dict[int, int | None] = {}
-        entries: dict[int, DeviceEntry] = {}
-        for device_id in device_ids:
-            entry = known[device_id]
-            replicas.setdefault(entry.device.index, split_device_id(device_id)[1])
-            entries[entry.device.index] = entry
-        return {
-            index: {
-                "uuid": entry.device.uuid,
-                "index": index,
-                "gpu_type": entry.device.gpu_type,
-                "memory_bytes": entry.device.memory_bytes,
-                "node": self.node,
-                "numa_node": entry.numa_node,
-                "links": {peer.device.uuid: _link(entry, peer) for peer in entries.values() if peer is not entry},
-                "replica": replicas[index],
-                "resource": self.resource.name,
-            }
-            for index, entry in entries.items()
-        }
+        return device_files(self.resource, self.node, device_ids)
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
-        """The variables. If the container has several replicas of a device, the device is listed once."""
+        """The variables. If the container has several replicas of a device, the device is listed once. They name what the kubelet
+        allocated; which devices these ids stand for may change until the container attaches, when it is told."""
         visible = ",".join(dict.fromkeys(split_device_id(device_id)[0] for device_id in device_ids))
         variables = {
             names.TOKEN_VARIABLE: token,
@@ -109,7 +90,3 @@ class GpuOffer:
         if self.nvidia_smi and is_file(layout.nvidia_smi):
             mounts.append(Mount(str(layout.nvidia_smi), names.CONTAINER_NVIDIA_SMI))
         return (*mounts, *library)
-
-
-def _link(one: DeviceEntry, other: DeviceEntry) -> str:
-    return "NVLink" if one.link_group == other.link_group else "PCIe"

@@ -40,7 +40,8 @@ def preferred(resource: ResourceEntry, available: Iterable[str], must: Iterable[
     if resource.replicas > 1:
         return chosen + _spread(resource, free, chosen, need)
     near = [known[i] for i in chosen if i in known]
-    return chosen + [entry.device.uuid for entry in _together([known[i] for i in free], need, near)]
+    ids = {known[i].device.uuid: i for i in free}
+    return chosen + [ids[entry.device.uuid] for entry in _together([known[i] for i in free], need, near)]
 
 
 def _spread(resource: ResourceEntry, free: Sequence[str], chosen: Collection[str], need: int) -> list[str]:

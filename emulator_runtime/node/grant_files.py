@@ -106,6 +106,16 @@ class GrantFiles:
         records = (self._read(self._dir / name) for name in names)
         return sorted((record for record in records if record is not None), key=lambda record: record.minted_ns)
 
+    def replace_device_files(self, grant_id: str, device_files: Mapping[int, Mapping[str, object]]) -> None:
+        """Let the container see these devices from now on. Raises OSError."""
+        edev = self.edev_dir(grant_id)
+        before = {path.name: path.read_bytes() for path in edev.iterdir()}
+        wanted = {str(index): _device_file(content) for index, content in device_files.items()}
+        for name in wanted.keys() - {name for name, data in before.items() if wanted.get(name) == data}:
+            write_whole(edev / name, wanted[name], sync=False, mode=0o644)
+        for name in before.keys() - wanted.keys():
+            (edev / name).unlink(missing_ok=True)
+
     def remove(self, grant_id: str) -> None:
         """Delete the directory of a grant, if it exists. Raises InputError for an invalid grant id."""
         if not _GRANT_ID.fullmatch(grant_id):
@@ -186,7 +196,7 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
     for made in (directory, edev):
         made.chmod(0o755)
     for index, content in device_files.items():
-        write_new(edev / str(index), f"{json.dumps(content)}\n".encode(), sync=False, mode=0o644)
+        write_new(edev / str(index), _device_file(content), sync=False, mode=0o644)
     document = {
         "version": VERSION,
         "token_digest": record.token_digest,
@@ -195,6 +205,10 @@ def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int
         "minted_ns": str(record.minted_ns),  # as text: nanoseconds since 1970 exceed 2**53
     }
     write_new(directory / GRANT_FILE, f"{json.dumps(document)}\n".encode(), sync=False, mode=0o600)
+
+
+def _device_file(content: Mapping[str, object]) -> bytes:
+    return f"{json.dumps(content)}\n".encode()
 
 
 def _is_empty(file: Path) -> bool:

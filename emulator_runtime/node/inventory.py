@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.gpu import Device
@@ -29,6 +29,7 @@ SHARING_MODES = ("fifo", "fair", "weighted", "priority", "srtf", "mps", "time-sl
 DEFAULT_SHARING = "fifo"
 
 _SEPARATOR = "::"
+_GONE = "its device is still held by a pod whose own id has left the inventory"
 # An extended resource's name: DNS subdomain, slash, qualified name. Source: Kubernetes API, pkg/apis/core/v1/helper
 # (IsExtendedResourceName); "requests.<name>" must be a qualified name too, hence 244 characters before the slash.
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -56,13 +57,18 @@ class DeviceEntry:
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
     """The devices behind one resource name. With `replicas` > 1, that many holders share each device, in the way that `sharing`
-    names."""
+    names.
+
+    `moved`: ids that stand for other devices than that of their name, with the ids of these devices. The node's manager adds them
+    to what it publishes (sharing_manager/devices/slots.py).
+    """
 
     name: str
     devices: tuple[DeviceEntry, ...]
     replicas: int = 1
     fail_requests_greater_than_one: bool = False
     sharing: str = EXCLUSIVE
+    moved: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.replicas > 1 and self.sharing == EXCLUSIVE:
@@ -74,9 +80,11 @@ class ResourceEntry:
         return (uuid,) if self.replicas == 1 else tuple(f"{uuid}{_SEPARATOR}{n}" for n in range(self.replicas))
 
     def by_id(self) -> dict[str, DeviceEntry]:
-        """Every id of this resource and its device, ordered by device index and replica."""
+        """Every id of this resource and the device for which it stands, ordered by index and replica of the id."""
         ordered = sorted(self.devices, key=lambda entry: entry.device.index)
-        return {device_id: entry for entry in ordered for device_id in self.device_ids(entry)}
+        own = {device_id: entry for entry in ordered for device_id in self.device_ids(entry)}
+        gone = {device_id: replace(own[device_id], healthy=False, reason=_GONE) for device_id, _ in self.moved}
+        return own | {device_id: own.get(device, gone[device_id]) for device_id, device in self.moved}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,10 @@ class Inventory:
     pool: str = ""
     compat: Compat = field(default_factory=Compat)
     cleanup: bool = False
+
+    def with_moved(self, moved: Mapping[str, str]) -> Inventory:
+        """The same inventory, in which these ids stand for these devices."""
+        return replace(self, resources=tuple(_with_moved(resource, moved) for resource in self.resources))
 
     @property
     def in_use(self) -> bool:
@@ -158,21 +170,28 @@ def repeated(names: Iterable[str | int]) -> str | int | None:
     return None
 
 
+def _with_moved(resource: ResourceEntry, moved: Mapping[str, str]) -> ResourceEntry:
+    ids = {device_id for entry in resource.devices for device_id in resource.device_ids(entry)}
+    return replace(resource, moved=tuple((i, moved[i]) for i in sorted(ids.intersection(moved))))
+
+
 def _resource(document: Field, node: str) -> ResourceEntry:
-    members = document.members(("name", "devices"), ("replicas", "failRequestsGreaterThanOne", "sharing"))
+    members = document.members(("name", "devices"), ("replicas", "failRequestsGreaterThanOne", "sharing", "moved"))
     name = members["name"].text()
     if not is_resource_name(name):
         raise members["name"].error(f"{name!r} is no name of an extended resource, such as emugpu.dev/emuGPU")
     fail, sharing = members.get("failRequestsGreaterThanOne"), members.get("sharing")
     if sharing is not None and sharing.text() not in (EXCLUSIVE, *SHARING_MODES):
         raise UnknownNameError(f"{sharing.place}: {sharing.path}", "way to share a GPU", sharing.text(), SHARING_MODES)
-    return ResourceEntry(
+    found = ResourceEntry(
         name=name,
         devices=tuple(_device(f, node) for f in members["devices"].elements()),
         replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS) if "replicas" in members else 1,
         fail_requests_greater_than_one=fail.flag() if fail else False,
         sharing=sharing.text() if sharing is not None else EXCLUSIVE,
     )
+    moved = members["moved"].items() if "moved" in members else {}
+    return _with_moved(found, {device_id: device.text(least=1) for device_id, device in moved.items()})
 
 
 def _device(document: Field, node: str) -> DeviceEntry:
@@ -208,7 +227,7 @@ def _check_unique(document: Field, resources: tuple[ResourceEntry, ...]) -> None
 
 
 def _resource_json(resource: ResourceEntry) -> dict[str, object]:
-    return {
+    document: dict[str, object] = {
         "name": resource.name,
         "replicas": resource.replicas,
         "sharing": resource.sharing,
@@ -226,3 +245,4 @@ def _resource_json(resource: ResourceEntry) -> dict[str, object]:
             for entry in resource.devices
         ],
     }
+    return document | ({"moved": dict(resource.moved)} if resource.moved else {})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.node.inventory import EXCLUSIVE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.fitting.remedy import memory_option, words_of
 from operators.fitting.workload import cluster_spec
@@ -17,9 +18,12 @@ from operators.objects.pool import Pool
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.reports.formats import list_some
 
-_EDIT_POOLS = "give the pools these GPUs (spec.gpus), CPUs and memory (spec.emulated): kubectl edit emugpupools"
-_Shape = tuple[tuple[tuple[str, int], ...], int]
-"""Type and memory of each device, and CPUs in thousandths."""
+_EDIT_POOLS = (
+    "give the pools these GPUs (spec.gpus), shared in this way (spec.sharing), and these CPUs and memory (spec.emulated): "
+    "kubectl edit emugpupools"
+)
+_Shape = tuple[tuple[tuple[str, int], ...], int, str]
+"""Type and memory of each device, CPUs in thousandths, and how jobs share a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ async def read_cluster_state(api: Api, place: str = "the cluster") -> ClusterSta
 def match(wanted: ClusterSpec, actual: ClusterSpec, place: str) -> dict[str, str]:
     """For each node of the cluster file, in its order, a node of the cluster that is like it.
 
-    Nodes are alike with the same GPUs and CPUs, and the same memory where the file states it (0: any).
+    Nodes are alike with the same GPUs, shared in the same way, and the same CPUs, and with the same memory and number of replicas
+    where the file states them (0: any).
     Raises InputError at `place` that shows both clusters, and the command that makes the wanted one.
     """
     free = list(actual.nodes)
@@ -82,11 +87,12 @@ def match(wanted: ClusterSpec, actual: ClusterSpec, place: str) -> dict[str, str
 
 
 def _alike(node: NodeSpec, other: NodeSpec) -> bool:
-    return _shape(node) == _shape(other) and node.memory_bytes in (0, other.memory_bytes)
+    stated = ((node.memory_bytes, other.memory_bytes), (node.replicas, other.replicas))
+    return _shape(node) == _shape(other) and all(mine in (0, theirs) for mine, theirs in stated)
 
 
 def _shape(node: NodeSpec) -> _Shape:
-    return tuple((device.gpu_type, device.memory_bytes) for device in node.devices), node.cpu_milli
+    return tuple((device.gpu_type, device.memory_bytes) for device in node.devices), node.cpu_milli, node.sharing
 
 
 def _described(nodes: Sequence[NodeSpec]) -> str:
@@ -98,7 +104,7 @@ def _command(nodes: Sequence[NodeSpec]) -> str:
     """The command that makes a cluster of these nodes, where one command can."""
     cpus, memory = ({getattr(node, name) for node in nodes} for name in ("cpu_milli", "memory_bytes"))
     mixed = any(len({device.gpu_type for device in node.devices}) > 1 for node in nodes)
-    if len(cpus) > 1 or len(memory) > 1 or mixed:
+    if len(cpus) > 1 or len(memory) > 1 or mixed or any(node.sharing != EXCLUSIVE for node in nodes):
         return _EDIT_POOLS
     groups = Counter((len(node.devices), node.gpu_type) for node in nodes if node.gpu_type)
     gpus = [f"--node-gpus {count}x{each}x{_short(gpu_type)}" for (each, gpu_type), count in groups.items()]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import GIB
+from emulator_runtime.node.inventory import EXCLUSIVE
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.fit import usable_gpus
 
@@ -34,9 +35,11 @@ def remedy(job: JobSpec, cluster: ClusterSpec) -> str:
 
 
 def words_of(node: NodeSpec) -> str:
-    """Such as "2 V100, 16 CPUs, 128 GiB"."""
+    """Such as "2 V100, 16 CPUs, 128 GiB" or "1 P100 shared by mps among 4, 8 CPUs"."""
     types = Counter(device.gpu_type for device in node.devices)
-    gpus = [f"{count} {gpu_type}" for gpu_type, count in types.items()] or ["no GPU"]
+    among = f" among {node.replicas}" if node.replicas else ""
+    shared = f" shared by {node.sharing}{among}" if node.sharing != EXCLUSIVE else ""
+    gpus = [f"{count} {gpu_type}{shared}" for gpu_type, count in types.items()] or ["no GPU"]
     memory = [f"{node.memory_bytes / GIB:.4g} GiB"] if node.memory_bytes else []
     return ", ".join([*gpus, f"{node.cpu_milli / 1000:g} CPUs", *memory])
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.units import to_s
+from emulator_runtime.node.inventory import EXCLUSIVE
 from emulator_runtime.profiles.table import ProfileTable
 from operators.fitting.offers import NodeOffer, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
@@ -39,14 +40,25 @@ def job_spec(
 
 
 def cluster_spec(pools: Iterable[Pool], nodes: Sequence[Node], costs: ClusterCosts | None = None) -> ClusterSpec:
-    """All nodes of all pools by name, with their emulated amounts. Shared devices count as whole ones."""
+    """All nodes of all pools by name, with their emulated amounts."""
     return cluster_of(emulated_nodes(pools, nodes), costs)
 
 
 def cluster_of(nodes: Iterable[EmulatedNode], costs: ClusterCosts | None = None) -> ClusterSpec:
     """As cluster_spec, for nodes whose devices are known."""
-    found = (NodeSpec(n.name, n.cpu_milli, n.memory_bytes, tuple(entry.device for entry in n.gpus)) for n in nodes)
-    return ClusterSpec(tuple(found), costs or ClusterCosts())
+    return ClusterSpec(tuple(map(_node, nodes)), costs or ClusterCosts())
+
+
+def _node(node: EmulatedNode) -> NodeSpec:
+    devices, sharing, replicas = tuple(entry.device for entry in node.gpus), node.sharing, node.replicas
+    return NodeSpec(
+        node.name,
+        node.cpu_milli,
+        node.memory_bytes,
+        devices,
+        sharing=sharing,
+        replicas=replicas if sharing != EXCLUSIVE else 0,
+    )
 
 
 def _configuration(configuration: Configuration, nodes: int, types: Mapping[str, int]) -> domain.Configuration:

@@ -1,6 +1,6 @@
 """Lets the real requests of a running job's pods follow their emulated CPUs and memory, in place (spec.native.follow).
 
-The pods' own annotation counts, which a job-level scheduler changes while they run (objects/allocation.py); a pod without it
+The pods' own annotation counts, which a job-level scheduler changes while they run (node/allocation.py); a pod without it
 stays as it was created. A refused resize is reported and has no other effect: the job still has its emulated share.
 """
 
@@ -85,7 +85,7 @@ def resized(spec: EmuJobSpec, pods: Iterable[Pod], refusals: Mapping[str, Refusa
 
 
 def _followed(spec: EmuJobSpec, pod: Pod) -> tuple[Amounts, Amounts]:
-    """Amounts that the allocation doesn't state are the configuration's, as for the pod's manager (node/host_share.py)."""
+    """Amounts that the allocation doesn't state are the configuration's, as for the pod's manager (node/allocation.py)."""
     given = read_allocation(pod.allocation, f"pod {pod.key}")
     if given is None:
         return {}, {}

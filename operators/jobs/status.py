@@ -15,7 +15,7 @@ from operators.controllers.actions import NOT_CARRIED_OUT
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
-from operators.objects.allocation import read_allocation
+from operators.objects.allocation import allocation_status, read_allocation
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL, HOLDING
@@ -226,7 +226,7 @@ def _place(before: Mapping[str, Any], emujob: EmuJob, spec: EmuJobSpec, seen: Jo
     nodes = sorted({pod.node for pod in seen.pods if pod.node and not pod.rejected})
     if allocation is not None and spec.actuator != "none":
         gpus = spec.configuration(allocation.configuration).gpus * spec.nodes
-        found = allocation.to_status(gpus)
+        found = allocation_status(allocation, gpus)
     elif nodes:
         amounts = {"cpu": f"{configuration.cpu_milli}m", "memory": str(configuration.memory_bytes)}
         found = {"configuration": configuration.name, "nodes": nodes, "gpus": gpus, **amounts, "devices": []}

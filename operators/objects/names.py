@@ -6,12 +6,12 @@ import hashlib
 import re
 from typing import Literal, get_args
 
-from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
+from emulator_runtime.node.allocation import ALLOCATION_ANNOTATION
 
 CONFIGURATION = "emugpu.dev/configuration"
 """Annotation of the pod template: the name of the configuration to run."""
 ALLOCATION = ALLOCATION_ANNOTATION
-"""Annotation of the pod template: what a job-level scheduler gave the job (allocation.py)."""
+"""Annotation of the pod template: what a job-level scheduler gave the job (emulator_runtime/node/allocation.py)."""
 EXPERIMENT_LABEL = "emugpu.dev/experiment"
 """Label of an EmuJob: the id of the experiment that it belongs to."""
 JOB_ID = "emugpu.dev/job-id"

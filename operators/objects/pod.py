@@ -181,7 +181,7 @@ class Pod:
 
     @property
     def allocation(self) -> str:
-        """The annotation with the allocation that a job-level scheduler gave it (objects/allocation.py)."""
+        """The annotation with the allocation that a job-level scheduler gave it (emulator_runtime/node/allocation.py)."""
         return self.annotations.get(ALLOCATION, "")
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry
+from emulator_runtime.node.inventory import EXCLUSIVE, DeviceEntry, ResourceEntry
 from emulator_runtime.node.layout import GPU_RESOURCE
 from operators.objects.node import Node
 from operators.objects.pool import Pool, PoolSpec
@@ -35,6 +35,16 @@ class EmulatedNode:
     def gpus(self) -> list[DeviceEntry]:
         """The devices that an EmuJob can use: those of the default resource, each once however often it is shared."""
         return [entry for r in self.resources if r.name == GPU_RESOURCE for entry in r.devices]
+
+    @property
+    def sharing(self) -> str:
+        """How pods share these devices; they are one resource, so it is the same for all."""
+        return next((r.sharing for r in self.resources if r.name == GPU_RESOURCE), EXCLUSIVE)
+
+    @property
+    def replicas(self) -> int:
+        """How many pods may share one of these devices."""
+        return next((r.replicas for r in self.resources if r.name == GPU_RESOURCE), 1)
 
     @property
     def shares(self) -> list[DeviceEntry]:

@@ -21,7 +21,7 @@ from operators.scheduling.remember.handover import EncodedState, Handover
 from operators.scheduling.remember.keeper import Keeper, Saver
 from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Dependencies, Watcher
-from scheduler_sims.clusters.base import Event, Happening, Start, refuse_shares
+from scheduler_sims.clusters.base import Capabilities, Event, Happening, Start
 from scheduler_sims.clusters.open import Submitted
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.record import LagAccount
@@ -86,6 +86,10 @@ class KubernetesCluster:
         self._saver: Saver | None = None
         self._watching_task: asyncio.Task[None] | None = None
         self.handover = Handover(0, "")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(self._running_watcher.sharing)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -199,7 +203,6 @@ class KubernetesCluster:
         self._inbox.put(events)
 
     def start(self, start: Start) -> None:
-        refuse_shares(start, self.name)
         self._call(self._running_watcher.start(start))
 
     def stop(self, job_id: str, others: int = 0) -> None:

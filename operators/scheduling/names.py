@@ -14,8 +14,6 @@ FIELD_MANAGER = "emugpu-scheduler"
 
 SYSTEM_NAMESPACE = "emugpu-system"
 """The namespace of the Lease and the ConfigMap of a scheduler of all namespaces, unless --lease-namespace names another one."""
-PLANNED_DEVICES = "emugpu.dev/planned-devices"
-"""Annotation of a pod, or of a Job's pod template: the devices that the loop counts for it. The kubelet may choose others."""
 
 
 def check_name(text: str, place: str, fix: str = "") -> str:

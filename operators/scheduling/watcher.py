@@ -95,6 +95,11 @@ class Watcher:
 
     # --- calls of the loop --------------------------------------------------------------------------------------------
 
+    @property
+    def sharing(self) -> Mapping[str, str]:
+        """How each device that pods may share is shared, by UUID. Any thread may ask."""
+        return self._capacity.snapshot.cluster.sharing
+
     def remember(self, attained: Mapping[str, AttainedService]) -> dict[str, AttainedService]:
         """See LoopEvents."""
         return self._loop_events.remember(attained)

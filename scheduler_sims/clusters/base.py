@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.interface.costs import ClusterCosts
@@ -83,30 +82,32 @@ class Start:
         return begin_ns + to_ns(costs.shared_start_s) * self.later_tasks
 
 
-def sharing_of(start: Start, shared: Mapping[str, str]) -> dict[str, str]:
-    """How each shared device of a start is shared, by UUID, on a cluster with these `shared` devices; empty if the job has whole
-    devices for itself. Raises PolicyError for a part of a device that is exclusive, or a job on devices of both kinds."""
-    shares = [share for task in start.allocation.tasks for share in task.shares]
-    found = {
-        share.device: shared[share.device] for share in shares if share.device is not None and share.device in shared
-    }
-    if found and len(found) < len(shares):
-        raise PolicyError(f"job {start.job.job_id!r}: its devices must be all shared, or all exclusive and whole")
-    if not found and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
-        raise PolicyError(
-            f"job {start.job.job_id!r}: the plan gives it a part of a device that is exclusive; plan whole devices, or "
-            "write how its node shares them into the cluster file, such as 'sharing: mps'"
-        )
-    return found
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a cluster can do with a plan; the loop refuses anything else before it acts.
 
+    `sharing`: how each device that several jobs may hold is shared, by UUID.
+    """
 
-def refuse_shares(start: Start, cluster: str) -> None:
-    """Raises PolicyError for a start with a part of a device, on a cluster whose devices can't be shared by a plan yet."""
-    if any(share.milli != WHOLE_DEVICE_MILLI for task in start.allocation.tasks for share in task.shares):
-        raise PolicyError(
-            f"job {start.job.job_id!r}: the plan gives it a part of a device; the {cluster} cluster runs whole devices only, "
-            "the simulated one shares them"
-        )
+    sharing: Mapping[str, str] = field(default_factory=dict)
+
+    def refusal(self, allocation: Allocation) -> str:
+        """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
+        shares = [share for task in allocation.tasks for share in task.shares]
+        shared = [share for share in shares if share.device in self.sharing]
+        if shared and len(shared) < len(shares):
+            return "devices of which some are shared and some exclusive; plan devices of one kind"
+        if not shared and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
+            return (
+                "a part of a device that is exclusive; plan whole devices, or share the device ('sharing: mps' of its node in a "
+                "cluster file, spec.sharing of its pool on Kubernetes)"
+            )
+        return ""
+
+    def modes_of(self, allocation: Allocation) -> dict[str, str]:
+        """How each device of an allocation is shared, by UUID; empty if the job has whole devices for itself."""
+        uuids = [share.device for task in allocation.tasks for share in task.shares if share.device is not None]
+        return {uuid: self.sharing[uuid] for uuid in uuids if uuid in self.sharing}
 
 
 class _Line:
@@ -170,6 +171,11 @@ class Cluster(Protocol):
 
     name: str
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do now; the loop checks each plan against it."""
+        ...
+
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         """Starts the cluster for these jobs; emulated time begins when this returns."""
         ...
@@ -184,7 +190,7 @@ class Cluster(Protocol):
         ...
 
     def start(self, start: Start) -> None:
-        """Begins a run of a job. Raises a retryable error if the cluster can't at the moment."""
+        """Begins a run of a job, as `capabilities` allow it. Raises a retryable error if the cluster can't at the moment."""
         ...
 
     def stop(self, job_id: str, others: int = 0) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue, sharing_of
+from scheduler_sims.clusters.base import Capabilities, Event, Happening, Start, StartQueue, StopQueue
 from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.clusters.shared_runs import RunEnd, SharedRuns
 from scheduler_sims.inputs.truth import WorkloadTruth
@@ -69,6 +69,7 @@ class SimulatedCluster:
 
     def __init__(self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None) -> None:
         self._truth = truth
+        self.capabilities = Capabilities(truth.cluster.sharing)
         self._costs = costs
         self._leases = leases
         self._starts = StartQueue(costs)
@@ -105,7 +106,7 @@ class SimulatedCluster:
         return events
 
     def start(self, start: Start) -> None:
-        sharing = sharing_of(start, self._truth.cluster.sharing)
+        sharing = self.capabilities.modes_of(start.allocation)
         number = self._next_number()
         times = self._truth.step_times(start.job, start.allocation)
         begin_ns = self._starts.begin_ns(start)

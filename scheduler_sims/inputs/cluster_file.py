@@ -15,11 +15,23 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
 from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted, shown
+from emulator_runtime.node.inventory import MAX_REPLICAS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
-_NODE_FIELDS = ("name", "count", "gpus", "gpu_type", "gpu_memory_gib", "cpus", "memory_gib", "labels", "sharing")
+_NODE_FIELDS = (
+    "name",
+    "count",
+    "gpus",
+    "gpu_type",
+    "gpu_memory_gib",
+    "cpus",
+    "memory_gib",
+    "labels",
+    "sharing",
+    "replicas",
+)
 _TOP_FIELDS = ("nodes", "costs")
 MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 256
@@ -29,7 +41,8 @@ MAX_GPUS_PER_NODE = 256
 class NodeSpec:
     """One emulated node. CPUs are thousandths, memory is bytes (0: none for jobs that state how much they need).
 
-    `sharing`: how several jobs share one of its devices, one of emulator_runtime.sharing.modes.MODES.
+    `sharing`: how several jobs share one of its devices, one of emulator_runtime.sharing.modes.MODES; `replicas`: at most so many
+    (0: any number).
     """
 
     name: str
@@ -38,6 +51,7 @@ class NodeSpec:
     devices: tuple[Device, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     sharing: str = EXCLUSIVE.name
+    replicas: int = 0
 
     @property
     def gpu_type(self) -> str | None:
@@ -119,11 +133,16 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
     sharing = fields.get("sharing", EXCLUSIVE.name)
     if sharing not in MODES:
         raise UnknownNameError(f"{place}.sharing", "way to share a GPU", str(sharing), MODES)
+    replicas = _whole(fields, "replicas", place, default=0, least=0, most=MAX_REPLICAS)
+    if replicas and sharing == EXCLUSIVE.name:
+        raise InputError(
+            f"{place}.replicas", "is given, but nothing is shared: say how with sharing, or leave replicas out"
+        )
     built = []
     for index in range(1, count + 1):
         full = name if count == 1 else f"{name}-{index}"
         devices = tuple(Device(full, i, gpu_type, gpu_memory) for i in range(gpus))
-        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing))
+        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas))
     return built
 
 

@@ -70,7 +70,8 @@ class JobView:
 class DeviceView:
     """One device. `free_milli`: free share in thousandths; `holders`: ids of the jobs that hold it.
 
-    `sharing`: how jobs share it, such as "mps"; "exclusive": one job has it.
+    `sharing`: how jobs share it, such as "mps"; "exclusive": one job has it. `replicas`: how many jobs may share it at most;
+    0: any number.
     """
 
     uuid: str
@@ -82,6 +83,7 @@ class DeviceView:
     holders: tuple[str, ...] = ()
     healthy: bool = True
     sharing: str = "exclusive"
+    replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)

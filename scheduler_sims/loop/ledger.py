@@ -54,6 +54,10 @@ class NodeLedger:
     def free_device_memory(self, uuid: str) -> int:
         return self._usable[uuid] - sum(memory for _, memory in self._holders[uuid].values())
 
+    def _has_place(self, uuid: str) -> bool:
+        """Whether another job may hold the device."""
+        return not self.spec.replicas or len(self._holders[uuid]) < self.spec.replicas
+
     def resolve(self, task: TaskPlacement, *, held: bool = False) -> TaskPlacement | None:
         """The task with all devices named, or None if it doesn't fit the node now.
 
@@ -73,6 +77,7 @@ class NodeLedger:
                 if uuid in self._types
                 and uuid not in taken
                 and self._types[uuid] == share.gpu_type
+                and self._has_place(uuid)
                 and self.free_milli(uuid) >= share.milli
                 and self.free_device_memory(uuid) >= share.memory_bytes
             )
@@ -101,6 +106,7 @@ class NodeLedger:
         free_gpus = sum(
             gpu_type == task.gpu_type
             and uuid not in out_of_use
+            and self._has_place(uuid)
             and self.free_milli(uuid) >= task.shares[0].milli
             and self.free_device_memory(uuid) >= task.shares[0].memory_bytes
             for uuid, gpu_type in self._types.items()
@@ -163,6 +169,7 @@ class NodeLedger:
                     holders=tuple(self._holders[device.uuid]),
                     healthy=device.uuid not in out_of_use,
                     sharing=self.spec.sharing,
+                    replicas=self.spec.replicas,
                 )
                 for device in self.spec.devices
             )

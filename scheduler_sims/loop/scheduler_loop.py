@@ -408,6 +408,8 @@ class SchedulerLoop:
                 shortage = sketch.shortage(allocation)
                 problem = f"the plan places job {job_id!r} on {shortage.text}"
                 raise PlanRefusedError(job_id, problem, never=shortage.never)
+            if refusal := self._cluster.capabilities.refusal(planned):
+                raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
             sketch.take(job_id, planned)
             resolved = free.resolve(allocation)
             if resolved is not None:  # else: a stopping job still holds its place

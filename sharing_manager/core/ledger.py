@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, DeviceLostError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from sharing_manager.core.shared_time import SharedTime
 from sharing_manager.devices.pool import DevicePool
+from sharing_manager.devices.slots import Slots
 from sharing_manager.grants.grant import Grant, GrantState
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.grants.registry import Registry
@@ -44,7 +45,10 @@ class Ledger:
         self._leases, self.shared = leases, shared
         self.on_pod_event: Callable[[PodIdentity, ManagerEvent], None] = lambda *_: None
         """Called in addition to `on_event` for events about a pod."""
+        self.on_slots: Callable[[], None] = lambda: None
+        """Called when slots stand for other devices."""
         self.grants = Registry()
+        self.slots = Slots(log.slots())
         self._unlogged: dict[str, Grant] = {}
         self._restore()
 
@@ -52,6 +56,7 @@ class Ledger:
 
     def _restore(self) -> None:
         for grant in self.log.grants():
+            grant.use(self.slots.devices(grant.slots))
             if self._leases.new_epoch:
                 grant.floor_ns = 0  # the value is a time of a clock that started at an earlier boot
             if grant.live:
@@ -60,6 +65,7 @@ class Ledger:
             if grant.ended:
                 self._leases.forget(grant.digest)
         self._restore_leases()
+        self.settle_slots()
 
     def _readmit(self, grant: Grant) -> None:
         if not grant.of_owner and grant.state is not GrantState.ATTACHED:
@@ -168,6 +174,33 @@ class Ledger:
         grant.last_step, grant.last_lease = VOID, None
         self.record(kind, grant, reason)
         self._leases.forget(grant.digest)  # after its progress has been written to the log
+
+    # --- slots ------------------------------------------------------------------------------------------------------
+
+    @property
+    def held_slots(self) -> set[str]:
+        """The slots of pods that hold their devices, or will when they have connected again."""
+        held = (grant for grant in self.grants.all() if grant.live and grant.bound and not grant.of_owner)
+        return {slot for grant in held for slot in grant.slots}
+
+    def move_slots(self, moved: Mapping[str, str]) -> None:
+        """Give slots other devices, in the log first: whatever is granted after a restart must follow from it."""
+        if moved:
+            slots = Slots(self.slots.moved)
+            slots.apply(moved)
+            self.log.write_slots(slots.moved)
+            self.slots.apply(moved)
+            for grant in self.grants.all():
+                if grant.state is not GrantState.ATTACHED and not grant.of_owner:
+                    grant.use(self.slots.devices(grant.slots))
+            self.on_slots()
+
+    def settle_slots(self) -> None:
+        """Fit the slots to the pool's inventory."""
+        inventory = self.pool.inventory
+        if inventory is not None and self.slots.settle(inventory, self.held_slots):
+            self.log.write_slots(self.slots.moved)
+            self.on_slots()
 
     # --- progress and events ----------------------------------------------------------------------------------------
 

@@ -158,7 +158,9 @@ class Manager:
     def apply_inventory(self, inventory: Inventory) -> None:
         """Replace the inventory. Writes an event for each holder that loses a device by this."""
         exclusive = {device.device.uuid for device in self._pool.all() if not device.mode.shared}
-        for loss in self._pool.apply_inventory(inventory):
+        losses = self._pool.apply_inventory(inventory)
+        self._ledger.settle_slots()
+        for loss in losses:
             for grant in self.grants():
                 if grant.holder in loss.holders:
                     problem = f"device {loss.uuid} is lost: {loss.reason}"
@@ -168,6 +170,11 @@ class Manager:
             for grant in self.grants():
                 if uuid in grant.uuids:
                     self.on_shared(grant, uuid)
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """The inventory that was applied last."""
+        return self._pool.inventory
 
     def telemetry(self, only: Collection[str] | None = None) -> NodeTelemetry:
         """The current state of all devices, or of those in `only`. (The service adds the counts of connections.)"""

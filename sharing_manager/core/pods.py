@@ -3,16 +3,24 @@ rules are in `binding` and `reconcile`; this module applies them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from emulator_runtime.node.allocation import ALLOCATION_ANNOTATION, Allocation
 from emulator_runtime.node.grant_files import GrantRecord
+from emulator_runtime.node.inventory import split_device_id
+from emulator_runtime.sharing.demands import Terms
 from sharing_manager.core.ledger import Ledger
+from sharing_manager.devices.slots import Exchange
 from sharing_manager.grants.binding import check_bound, decide
-from sharing_manager.grants.grant import Grant, GrantState
+from sharing_manager.grants.grant import Grant, GrantState, uuids_of
 from sharing_manager.grants.identity import PodAllocation, PodIdentity
+from sharing_manager.grants.placement import NO_CHOICE, Choice, Placement, placement_of
 from sharing_manager.grants.reconcile import Findings, reconcile
 from sharing_manager.persistence.event_log import ManagerEvent
+
+_log = logging.getLogger("sharing_manager")
 
 
 class Pods:
@@ -23,10 +31,27 @@ class Pods:
         self._ledger = ledger
         self._missed: frozenset[str] = frozenset()
         self.on_displaced: Callable[[Grant], None] = lambda _: None
+        self.on_devices: Callable[[Grant], None] = lambda _: None
+        """Called with a grant when it is decided which devices its container has."""
 
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
         """Raises RefusedError if this pod may not attach with this grant. Changes nothing."""
         decide(grant, identity, (), self._ledger.grants.marks)
+
+    def of_record(self, record: GrantRecord) -> Grant:
+        """The grant of a token that no pod has presented yet, on the devices for which its slots stand now."""
+        grant = Grant.of_record(record)
+        grant.use(self._ledger.slots.devices(grant.slots))
+        return grant
+
+    @property
+    def moved(self) -> Mapping[str, str]:
+        """The slots that stand for other devices than that of their name."""
+        return self._ledger.slots.moved
+
+    def on_moved(self, callback: Callable[[], None]) -> None:
+        """From now on, call `callback` when `moved` has changed."""
+        self._ledger.on_slots = callback
 
     def attach(
         self,
@@ -37,9 +62,13 @@ class Pods:
         known_steps: int | None = None,
         *,
         main: bool = True,
+        choice: Choice = NO_CHOICE,
     ) -> Grant:
         """Attach a container that presents the token of `grant`, for the first time or again; not `main`: a further process of
         it, which neither begins nor resumes the run.
+
+        The first time, it gets the devices and terms of `choice`. If another pod has one of these devices, it keeps those of its
+        slots, and an event says so.
 
         With `identity` None the pod is unknown, and the token alone is accepted. With `steps_done` None the process has
         just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
@@ -52,16 +81,28 @@ class Pods:
             return grant
         ledger = self._ledger
         displaced = decide(grant, identity, ledger.grants.all(), ledger.grants.marks)
-        ledger.pool.check(grant.holder, grant.uuids)
+        newly_bound, placement, problem = not grant.bound, None, ""
+        exchange = Exchange(ledger.slots.devices(grant.slots), {})
+        if newly_bound:
+            placement = None if choice.allocation is None else self._placement(choice.allocation)
+            exchange, problem = self._exchange(grant, placement, choice.is_gone)
+        uuids = uuids_of(exchange.devices)
+        ledger.pool.check(grant.holder, uuids)
         leaving = {other.holder for other in (*displaced.fenced, *displaced.suspended)}
-        ledger.pool.check_room(grant.holder, grant.uuids, leaving)
-        for other in displaced.fenced:
+        ledger.pool.check_room(grant.holder, uuids, leaving)
+        for other in (other for other in displaced.fenced if not other.ended):
             self._displace(other, GrantState.FENCED, "a newer pod has attached to its devices")
         for other in displaced.suspended:
             self._suspend(other)
         known = max(ledger.known_progress(_job_key(grant, identity)), known_steps or 0)
-        newly_bound = not grant.bound
+        if grant.state is not GrantState.ATTACHED:
+            ledger.move_slots(exchange.moved)
+            grant.use(exchange.devices)
+            grant.terms = _terms(grant, placement) or grant.terms
+            self.on_devices(grant)
         self._bind(grant, identity)
+        if problem:
+            self._report(grant, problem)
         if newly_bound:
             grant.steps_done = grant.logged_steps = known
             ledger.record("granted", grant)
@@ -71,6 +112,62 @@ class Pods:
             ledger.abandon_lease(grant)
         ledger.begin(grant, steps_done, after_ns)
         return grant
+
+    # --- which devices ----------------------------------------------------------------------------------------------
+
+    def _placement(self, allocation: Allocation) -> Placement:
+        inventory = self._ledger.pool.inventory
+        entries = () if inventory is None else tuple(inventory.entries())
+        return placement_of(allocation, inventory.node if inventory else "", {e.device.uuid for e in entries})
+
+    def _exchange(
+        self, grant: Grant, placement: Placement | None, is_gone: Callable[[Grant], bool]
+    ) -> tuple[Exchange, str]:
+        """The devices for which the grant's slots are to stand, and why they aren't those of the scheduler, if so."""
+        slots, own = self._ledger.slots, tuple(split_device_id(slot)[0] for slot in grant.slots)
+        problem = ""
+        if placement is not None and placement.devices and grant.slots:
+            problem = self._unusable(placement, grant)
+            if not problem:
+                exchange = slots.exchange(grant.slots, placement.devices, self._ledger.held_slots)
+                if exchange.missing and self._end_gone(exchange.holders, is_gone):
+                    exchange = slots.exchange(grant.slots, placement.devices, self._ledger.held_slots)
+                if not exchange.missing:
+                    return exchange, ""
+                problem = f"{', '.join(exchange.missing)} is held by {self._holders(exchange.holders)}"
+        return slots.exchange(grant.slots, own, self._ledger.held_slots), problem
+
+    def _unusable(self, placement: Placement, grant: Grant) -> str:
+        """Why the pod can't have these devices, whoever holds them; empty if it can."""
+        if len(placement.devices) != len(grant.slots):
+            return f"it names {len(placement.devices)} devices of this node, and the container has {len(grant.slots)}"
+        for uuid in placement.devices:
+            device = self._ledger.pool.find(uuid)
+            if device is None or device.resource != grant.resource:
+                return f"{uuid} isn't one of the devices of {grant.resource}"
+            if not device.healthy:
+                return f"{uuid} is unhealthy: {device.reason}"
+        return ""
+
+    def _end_gone(self, slots: Collection[str], is_gone: Callable[[Grant], bool]) -> bool:
+        """End the grants on these slots whose pods no longer exist; returns whether there were any."""
+        grants = [g for g in self._ledger.grants.all() if g.bound and g.live and not g.of_owner]
+        gone = [grant for grant in grants if not set(slots).isdisjoint(grant.slots) and is_gone(grant)]
+        for grant in gone:
+            self._displace(grant, GrantState.GONE, "its pod no longer holds the devices")
+        return bool(gone)
+
+    def _holders(self, slots: Collection[str]) -> str:
+        grants = [g for g in self._ledger.grants.all() if g.bound and g.live and not g.of_owner]
+        return ", ".join(sorted(g.name for g in grants if not set(slots).isdisjoint(g.slots))) or "nobody"
+
+    def _report(self, grant: Grant, problem: str) -> None:
+        """Tell the pod's owner that it runs on other devices than its scheduler chose. The log has no event of this."""
+        text = f"runs on {', '.join(grant.uuids)} and not where {ALLOCATION_ANNOTATION} says: {problem}"
+        _log.warning("%s %s", grant.name, text)
+        if grant.pod is not None:
+            event = ManagerEvent(self._ledger.clock.now_ns(), "elsewhere", grant.job_id, grant.steps_done, detail=text)
+            self._ledger.on_pod_event(grant.pod, event)
 
     def _bind(self, grant: Grant, identity: PodIdentity | None) -> None:
         """Bind the grant to the pod, and make it a holder of its devices."""
@@ -138,6 +235,17 @@ class Pods:
         for grant in list(self._ledger.grants.all()):
             if grant.bound and not (grant.of_owner or grant.ended):
                 self.end(grant, reason)
+
+
+def _terms(grant: Grant, placement: Placement | None) -> tuple[Terms, ...]:
+    """The terms for each of the grant's devices; empty if the scheduler stated none, or for other devices. On devices that it
+    didn't choose, a pod has the same terms."""
+    if placement is None or len(placement.terms) != len(grant.uuids):
+        return ()
+    stated = dict(zip(placement.devices, placement.terms, strict=True))
+    if stated.keys() != {*grant.uuids}:
+        return placement.terms
+    return tuple(stated[uuid] for uuid in grant.uuids)
 
 
 def _job_key(grant: Grant, identity: PodIdentity | None) -> str:

@@ -76,6 +76,8 @@ class DevicePool:
     """
 
     def __init__(self, devices: Iterable[Device] = (), mode: Mode = EXCLUSIVE) -> None:
+        self.inventory: Inventory | None = None
+        """The one that was applied last."""
         self._devices: dict[str, ManagedDevice] = {}
         self._absent: dict[str, list[tuple[str, Lease]]] = {}  # leases of devices that aren't in the inventory (yet)
         for device in devices:
@@ -104,6 +106,7 @@ class DevicePool:
         Holders of a device keep its time and memory. A device that is removed while it is held counts as lost until its
         holders have left. A device that returns, or becomes healthy, serves again, including its earlier holders.
         """
+        self.inventory = inventory
         before = {uuid: self._losses_by_holder(uuid) for uuid in self._devices}
         wanted = {
             entry.device.uuid: (entry, resource) for resource in inventory.resources for entry in resource.devices

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -37,8 +38,9 @@ class GrantState(StrEnum):
 class Grant:
     """The devices granted to a job, and the job's progress. Times are emulated nanoseconds.
 
-    `digest`: SHA-256 of the token. `devices`: device ids, which may name a replica (`UUID::3`). `places`: ids of host
-    slots, for a container without devices. `floor_ns`: no lease starts before it (first the time of the grant, then the end
+    `digest`: SHA-256 of the token. `devices`: device ids, which may name a replica (`UUID::3`). `slots`: the ids by which the
+    kubelet knows them, which may be those of other devices (devices/slots.py). `places`: ids of host slots, for a container
+    without devices. `floor_ns`: no lease starts before it (first the time of the grant, then the end
     of the last lease). `last_step` and `last_lease` give a repeated request the same answer. `nonce`: the token of an
     owner's grant is derived from it. `minted_ns`: wall clock of a pod's Allocate; 0 for an owner's grant. `pod`: the pod
     that the grant is bound to; None if only the token is known. `terms`: for each of `uuids`, where devices are shared; missing
@@ -66,6 +68,7 @@ class Grant:
     pod: PodIdentity | None = None
     oom_logged: bool = False
     """Whether the log has an out-of-memory event of this run."""
+    slots: tuple[str, ...] = field(init=False)
     uuids: tuple[str, ...] = field(init=False)
     """The physical devices, each once, even if the grant has several of its replicas."""
     holder: str = field(init=False)
@@ -76,7 +79,8 @@ class Grant:
     """The sessions of further processes that are connected, by name."""
 
     def __post_init__(self) -> None:
-        self.uuids = tuple(dict.fromkeys(split_device_id(device)[0] for device in self.devices))
+        self.slots = self.devices
+        self.use(self.devices)
         self.bind(self.job_id, self.pod)
         self.main = Session(self)
 
@@ -96,6 +100,10 @@ class Grant:
             bound=False,
         )
 
+    def use(self, devices: tuple[str, ...]) -> None:
+        """From now on the grant's slots stand for these devices."""
+        self.devices, self.uuids = devices, uuids_of(devices)
+
     def bind(self, job_id: str, pod: PodIdentity | None) -> None:
         """Bind the grant to this job and this pod."""
         self.job_id, self.pod = job_id, pod
@@ -105,7 +113,7 @@ class Grant:
     def ids(self) -> tuple[str, ...]:
         """All ids that the kubelet allocated with this grant: devices or host slots. The kubelet's list names the pod
         for them."""
-        return self.devices + self.places
+        return self.slots + self.places
 
     def terms_of(self, uuid: str, replicas: int) -> Terms:
         """The terms on which the grant's job uses this device; where the owner stated none, its share is that of the device's
@@ -138,6 +146,11 @@ class Grant:
     def name(self) -> str:
         """The grant's name in error messages."""
         return f"job {self.job_id!r}" if self.pod is None else f"pod {self.pod}"
+
+
+def uuids_of(devices: Iterable[str]) -> tuple[str, ...]:
+    """The physical devices of these ids, each once."""
+    return tuple(dict.fromkeys(split_device_id(device)[0] for device in devices))
 
 
 def devices_and_places(resource: str, ids: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

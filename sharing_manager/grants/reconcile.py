@@ -7,7 +7,7 @@ grant that is missing in two consecutive lists is ended; one list may come from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.units import NS_PER_S
@@ -49,6 +49,12 @@ class _Allocated:
         if grant.pod.init_container:
             return holds is None and grant.digest not in connected
         return holds is None or not holds.issuperset(grant.ids)
+
+
+def missing_in(allocations: Iterable[PodAllocation]) -> Callable[[Grant], bool]:
+    """Says of a bound grant without a connection whether its pod doesn't hold its devices any more, by this list."""
+    allocated = _Allocated(allocations)
+    return lambda grant: allocated.missing(grant, ())
 
 
 def reconcile(

@@ -33,7 +33,7 @@ from sharing_manager.kubernetes.events import EventSender, Subject
 from sharing_manager.kubernetes.node_watch import NodeWatch
 from sharing_manager.kubernetes.objects import NodeFacts, PodFacts
 from sharing_manager.kubernetes.pod_resources import KubeletError, PodResources
-from sharing_manager.kubernetes.pod_watch import PodWatch, ShareReader
+from sharing_manager.kubernetes.pod_watch import AllocationReader, PodWatch
 from sharing_manager.kubernetes.pods import PodDirectory
 from sharing_manager.kubernetes.problem_log import ProblemLog
 
@@ -186,11 +186,11 @@ class KubernetesBorder:
         """Get shares from the watch, and from the lists that identify pods: a pod may attach before the watch reports
         it."""
         watch = PodWatch(api, self._node, self._poller, shares)
-        read = ShareReader(self._node)
+        read = AllocationReader(self._node)
 
         def listed(pods_of_node: list[PodFacts]) -> None:
             seen = {pod.uid: read(pod.allocated) for pod in pods_of_node if pod.allocated is not None}
-            known = {uid: share for uid, share in seen.items() if share is not None}
+            known = {uid: allocation for uid, allocation in seen.items() if allocation is not None}
             self._poller.call_soon(partial(shares.set_listed, known))
 
         pods.on_listed = listed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emulator_runtime.node.host_share import ALLOCATION_ANNOTATION
+from emulator_runtime.node.allocation import ALLOCATION_ANNOTATION
 from emulator_runtime.node.layout import INVENTORY_ANNOTATION, JOB_LABEL, completion_index, work_uid
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.kubernetes.api_server import ApiServerError

@@ -12,6 +12,7 @@ _REPORTED = {  # kind of the manager's event: reason of the Kubernetes Event, wh
     "oom": ("EmuGPUOutOfMemory", True),
     "device-lost": ("EmuGPULost", True),
     "fenced": ("EmuGPUFenced", True),
+    "elsewhere": ("EmuGPUElsewhere", True),
 }
 
 

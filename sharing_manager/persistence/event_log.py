@@ -10,7 +10,7 @@ import contextlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -69,6 +69,14 @@ class EventLog(Protocol):
         """Delete these grants."""
         ...
 
+    def slots(self) -> dict[str, str]:
+        """The slots that stand for other devices than that of their name (devices/slots.py), as last written."""
+        ...
+
+    def write_slots(self, moved: Mapping[str, str]) -> None:
+        """Replace `slots`."""
+        ...
+
     def progress(self, job_id: str) -> int | None:
         """The highest number of completed steps among the job's grants; None for a job that never ran here, or ran long
         ago."""
@@ -94,6 +102,7 @@ create table if not exists grants (number integer primary key autoincrement, dig
   state text not null, stopping integer not null, nonce text not null default '', minted_ns integer not null default 0,
   resource text not null default '', bound integer not null default 1, pod text,
   terms text not null default '[]');
+create table if not exists slots (slot text primary key, device text not null unique);
 create table if not exists progress (number integer primary key autoincrement, job_id text not null unique,
   steps_done integer not null);
 """
@@ -190,6 +199,14 @@ class SqliteEventLog:
                 pod=None if pod is None else PodIdentity(*json.loads(pod)),
                 terms=tuple(Terms(*each) for each in json.loads(terms)),
             )
+
+    def slots(self) -> dict[str, str]:
+        return dict(self._db.execute("select slot, device from slots").fetchall())
+
+    def write_slots(self, moved: Mapping[str, str]) -> None:
+        with transaction(self._db):
+            self._db.execute("delete from slots")
+            self._db.executemany("insert into slots values (?, ?)", moved.items())
 
     def forget(self, digests: Iterable[str]) -> None:
         with transaction(self._db):

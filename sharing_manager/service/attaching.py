@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION
 from emulator_runtime.ipc.poller import Connection
+from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager.core.manager import Manager
 from sharing_manager.grants.binding import check_bound, check_held
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.identity import AllocationLister, Identifier, PodAllocation, PodIdentity
+from sharing_manager.grants.placement import Choice
+from sharing_manager.grants.reconcile import missing_in
 from sharing_manager.persistence.progress import ProgressStore
 
 MAX_PENDING = 512
@@ -77,6 +80,8 @@ class Attaching:
         """By digest of the grant, and name of the session."""
         self.connection_of: Callable[[Grant, str], Connection | None] = lambda *_: None
         """Returns the connection of the grant's session with this name, if there is one."""
+        self.allocation_of: Callable[[str], Allocation | None] = lambda _: None
+        """Returns what its scheduler gave a pod (by its UID); None if nobody did, or somebody else may have written it."""
         self.failures: Counter[str] = Counter()
 
     @property
@@ -146,7 +151,7 @@ class Attaching:
 
     def _grant_in_files(self, token: str) -> Grant | None:
         record = self._files.read(token) if self._files is not None else None
-        return None if record is None else Grant.of_record(record)
+        return None if record is None else self._manager.pods.of_record(record)
 
     def _look_up(self, attempt: _Attempt) -> None:
         previous = self._pending.pop(attempt.key, None)
@@ -200,6 +205,13 @@ class Attaching:
             request.after_ns,
             known_steps=known_steps,
             main=not request.session,
+            choice=self._choice(attempt, identity),
+        )
+
+    def _choice(self, attempt: _Attempt, identity: PodIdentity | None) -> Choice:
+        allocation = None if identity is None else self.allocation_of(identity.pod_uid)
+        return Choice(
+            allocation, lambda other: attempt.missing(other) and not any(each.connected for each in other.sessions)
         )
 
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
@@ -222,6 +234,8 @@ class _Attempt:
     grant: Grant
     request: AttachRequest
     done: Done
+    missing: Callable[[Grant], bool] = lambda _: False
+    """Whether a grant's pod isn't in the kubelet's list of this attempt."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -250,6 +264,8 @@ class _Attempt:
     def _allocations_listed(self, identity: PodIdentity, allocations: list[PodAllocation] | None) -> None:
         """Check the kubelet's list. Without an answer (None) the check is skipped: while the kubelet is down it starts
         no containers, so this container received its token earlier."""
+        if allocations is not None:
+            self.missing = missing_in(allocations)
         if not self._refused(lambda: check_held(self.grant, identity, allocations or ())):
             self.attaching.lookup(identity.job_key, lambda steps: self._progress_found(identity, steps))
 

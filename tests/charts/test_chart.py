@@ -173,6 +173,7 @@ RIGHTS = {
     ],
     "emugpu-scheduler": [
         ("emugpu.dev", "emujobs", "list watch get patch", ""),
+        ("emugpu.dev", "emujobs/allocation", "update", ""),
         ("emugpu.dev", "emugpupools", "list watch", ""),
         ("batch", "jobs", "list watch get patch", ""),
         ("", "pods", "list watch get patch delete", ""),
@@ -189,6 +190,7 @@ RIGHTS = {
         ("emugpu.dev", "schedulingexperiments", "get", ""),
         ("emugpu.dev", "schedulingexperiments/status", "patch", ""),
         ("emugpu.dev", "emujobs", "list watch get create patch delete", ""),
+        ("emugpu.dev", "emujobs/allocation", "update", ""),
         ("emugpu.dev", "emugpupools", "list watch", ""),
         ("batch", "jobs", "list watch get patch", ""),
         ("", "pods", "list watch get patch delete", ""),
@@ -475,13 +477,24 @@ def test_another_redis_or_none(render: Render) -> None:
         assert not any(kind == "StatefulSet" for kind, _ in objects)
 
 
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_managers_believe_allocations_only_where_admission_guards_them(render: Render, enabled: str) -> None:
+    objects = render(f'guards={{"enabled":{enabled}}}')
+    manager, _ = objects["DaemonSet", "emugpu-node"]["spec"]["template"]["spec"]["containers"]
+    guarded = ("ValidatingAdmissionPolicy", "emugpu-allocations") in objects
+    assert (environment(manager).get("EMUGPU_MANAGER_PLACEMENT") == "1") is guarded is (enabled == "true")
+
+
 @pytest.mark.parametrize(
     ("sets", "gone"),
     [
         (NO_ROLES, {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}),
         (
             'guards={"enabled":false}',
-            {f"ValidatingAdmissionPolicy/emugpu-{name}" for name in ("node", "pools", "jobs", "api", "experiments")},
+            {
+                f"ValidatingAdmissionPolicy/emugpu-{name}"
+                for name in ("node", "pools", "allocations", "jobs", "api", "experiments")
+            },
         ),
         ('networkPolicy={"enabled":false}', {"NetworkPolicy"}),
         ('prepare={"enabled":false}', {"Job/emugpu-prepare"}),

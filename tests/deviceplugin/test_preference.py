@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deviceplugin.resources.gpus import GpuOffer
 from deviceplugin.resources.preference import preferred
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
@@ -104,3 +107,26 @@ def test_always(request):
     if resource.replicas > 1 and not must:
         physical = {split_device_id(i)[0] for i in available}
         assert len({split_device_id(i)[0] for i in chosen}) == min(size, len(physical))
+
+
+def test_ids_that_stand_for_other_devices_are_chosen_by_these_devices():
+    """Link groups are those of the devices, and the ids those that the kubelet knows."""
+    a, b, c, d = IDS[0], IDS[1], IDS[4], IDS[5]
+    moved = replace(EIGHT, moved=((b, c), (c, b)))
+    assert preferred(moved, [a, b, c, d], [], 2) == [a, c]
+    assert preferred(moved, [b, d], [], 1) == [b]
+    whole = GpuOffer("n", moved)
+    assert whole.checked_ids([c, b]) == (b, c)
+    assert [file["uuid"] for file in whole.device_files([b]).values()] == [c]
+    assert whole.environment([b], "t")["EMUGPU_VISIBLE_DEVICES"] == b
+
+
+def test_health_goes_out_by_id():
+    sick = tuple(replace(entry, healthy=entry.device.index != 4, reason="x") for entry in EIGHT.devices)
+    moved = replace(EIGHT, devices=sick, moved=((IDS[1], IDS[4]), (IDS[4], IDS[1])))
+    offer = GpuOffer("n", moved)
+    assert [each.device_id for each in offer.announced() if not each.healthy] == [IDS[1]]
+    assert offer.device_counts == (7, 1)
+    with pytest.raises(InputError, match="is unhealthy"):
+        offer.checked_ids([IDS[1]])
+    assert offer.checked_ids([IDS[4]]) == (IDS[4],)

@@ -48,6 +48,7 @@ def api_server(kube_assets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "emugpu-nobody",
     )
     users = {name: f"system:serviceaccount:emugpu:{name}" for name in accounts}
+    users |= {"job-controller": "system:serviceaccount:kube-system:job-controller"}
     flags = {"allow-privileged": "true"}  # as clusters have it: whether a pod may be privileged is admission's decision
     with ApiServer(kube_assets, tmp_path_factory.mktemp("api-server"), users, flags) as server:
         yield server

@@ -298,3 +298,110 @@ def in_thread(server: ApiServer, ask: Callable[[TokenCheck], Any]) -> Any:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+# --- who may choose devices ---------------------------------------------------------------------------------------------------
+
+ALLOCATION = {
+    "emugpu.dev/allocation": '{"configuration":"gpu","nodes":["n"],"devices":["EMU-1"],"milli":[1000],"priority":[9]}'
+}
+PODS, JOBS = "/api/v1/namespaces/tenant/pods", "/apis/batch/v1/namespaces/tenant/jobs"
+REFUSED = "only schedulers may write the annotation emugpu.dev/allocation"
+
+
+def note(annotations: Json | None = None, **metadata: Any) -> Json:
+    return {"name": "p", "annotations": {"other": "1", **(annotations or {})}, **metadata}
+
+
+def a_pod(annotations: Json | None = None, **metadata: Any) -> Json:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": note(annotations, **metadata), "spec": spec}
+
+
+def a_job(annotations: Json | None = None) -> Json:
+    template = {"metadata": note(annotations), "spec": a_pod()["spec"]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"suspend": True, "template": template},
+    }
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster: ApiServer) -> Callable[..., tuple[int, Any]]:
+    """`tenant(method, path, document)`: the answer to somebody who may do anything with pods and Jobs of one namespace."""
+    group = "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant"
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    subject = {"kind": "ServiceAccount", "name": "emugpu-nobody", "namespace": "emugpu"}
+    rbac = "rbac.authorization.k8s.io"
+    for path, document in {
+        "/api/v1/namespaces/tenant": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant"}},
+        "/api/v1/namespaces/tenant/serviceaccounts/default": {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "default"},
+        },
+        f"{group}/roles/all": {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "all"}, "rules": rules},
+        f"{group}/rolebindings/all": {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "all"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "all"},
+            "subjects": [subject],
+        },
+    }.items():
+        assert cluster.apply(path, document)[0] in (200, 201)
+
+    def ask(method: str, path: str, document: Json, account: str = "emugpu-nobody") -> tuple[int, Any]:
+        patch = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
+        return cluster.request(method, f"{path}?dryRun=All", document, headers=as_user(account), **patch)
+
+    for _ in range(200):  # until role and policy are at work
+        if (
+            REFUSED in str(ask("POST", PODS, a_pod(ALLOCATION))[1].get("message"))
+            and ask("POST", PODS, a_pod())[0] == 201
+        ):
+            return ask
+        sleep_ns(50_000_000)
+    raise AssertionError(ask("POST", PODS, a_pod(ALLOCATION)))
+
+
+def test_a_tenant_chooses_no_devices_for_pods_and_jobs(tenant: Callable[..., tuple[int, Any]]) -> None:
+    for path, without, with_it in ((PODS, a_pod(), a_pod(ALLOCATION)), (JOBS, a_job(), a_job(ALLOCATION))):
+        assert tenant("POST", path, without)[0] == 201
+        status, reply = tenant("POST", path, with_it)
+        assert (status, REFUSED in reply["message"]) == (403, True), reply
+    owned = a_pod(ALLOCATION, ownerReferences=[{**OWNER, "apiVersion": "batch/v1", "kind": "Job"}])
+    assert tenant("POST", PODS, owned)[0] == 403
+
+
+def test_an_allocation_is_not_changed_but_anything_else_is(
+    cluster: ApiServer, tenant: Callable[..., tuple[int, Any]]
+) -> None:
+    for path, name, document in ((PODS, "p", a_pod(ALLOCATION)), (JOBS, "j", a_job(ALLOCATION))):
+        assert cluster.request("POST", path, document)[0] == 201
+        try:
+            label = {"metadata": {"labels": {"a": "b"}}}
+            assert tenant("PATCH", f"{path}/{name}", label)[0] == 200
+            metadata = {"metadata": {"annotations": {"emugpu.dev/allocation": "{}"}}}
+            change = {"spec": {"template": metadata}} if path == JOBS else metadata
+            assert tenant("PATCH", f"{path}/{name}", change)[0] == 403
+            if path == PODS:
+                assert tenant("PATCH", f"{path}/{name}/status", change)[0] == 403
+                binding = {"metadata": {"name": "p", **metadata["metadata"]}, "target": {"kind": "Node", "name": "n"}}
+                binding |= {"apiVersion": "v1", "kind": "Binding"}
+                for place in (f"{path}/{name}/binding", "/api/v1/namespaces/tenant/bindings"):
+                    status, reply = tenant("POST", place, binding)
+                    assert (status, REFUSED in reply["message"]) == (403, True), (place, reply)
+            assert tenant("PATCH", f"{path}/{name}", change, "emugpu-scheduler")[0] == 200
+        finally:
+            cluster.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0&propagationPolicy=Background")
+
+
+def test_pods_of_a_job_have_what_its_template_has(tenant: Callable[..., tuple[int, Any]]) -> None:
+    job_of = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-1", "controller": True}
+    of_job, of_set = (a_pod(ALLOCATION, ownerReferences=[o]) for o in (job_of, {**job_of, "kind": "ReplicaSet"}))
+    assert tenant("POST", PODS, of_job, "job-controller")[0] == 201
+    assert tenant("POST", PODS, of_set, "job-controller")[0] == 403
+    assert tenant("POST", PODS, a_pod(ALLOCATION), "job-controller")[0] == 403

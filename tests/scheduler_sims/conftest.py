@@ -63,6 +63,7 @@ def cluster_spec(nodes: Sequence[Node], **costs: float) -> ClusterSpec:
             round(node.memory_gib * GIB),
             tuple(Device(node.name, i, node.gpu_type, round(node.gpu_memory_gib * GIB)) for i in range(node.gpus)),
             sharing=node.sharing,
+            replicas=node.replicas,
         )
         for node in nodes
     ]

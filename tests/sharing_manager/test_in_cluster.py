@@ -1,12 +1,17 @@
 """The parts of a node's daemon together: input from Kubernetes and Redis reaches the manager, and events reach them."""
 
+import json
+
 import pytest
 
 import sharing_manager.kubernetes
 import sharing_manager.store
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.ipc.poller import Poller
-from emulator_runtime.node.grant_files import GrantFiles
+from emulator_runtime.node.allocation import Allocation
+from emulator_runtime.node.device_files import device_files
+from emulator_runtime.node.grant_files import GrantFiles, GrantRecord
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
 from sharing_manager import in_cluster
@@ -15,6 +20,7 @@ from sharing_manager.devices.inventories import publish, read_inventory
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState
 from sharing_manager.grants.identity import PodAllocation
+from sharing_manager.grants.placement import Choice
 from sharing_manager.in_cluster import InCluster
 from sharing_manager.persistence.event_log import SqliteEventLog
 from sharing_manager.service.job_service import JobService
@@ -347,3 +353,69 @@ def test_a_daemon_without_kubernetes_says_so(tmp_path, start, border, caplog):
         "pods are not identified (EMUGPU_MANAGER_KUBERNETES is 0): any process with a token may use it" in caplog.text
     )
     assert ready(daemon) == ""
+
+
+# --- devices that a scheduler chose ------------------------------------------------------------------------------------------
+
+
+def test_slots_that_stand_for_other_devices_are_published_and_known_after_a_restart(start, pod, border):
+    daemon = start()
+    border.on_inventory(inventory())
+    a, b = (entry.device.uuid for entry in inventory().entries())
+    token = "0" * 32
+    record = GrantRecord(token, token * 2, "emugpu.dev/emuGPU", (a,), 10**18)
+    allocation = Allocation("gpu", ("n1",), devices=(b,))
+    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), choice=Choice(allocation))
+
+    def published():
+        (resource,) = read_inventory(daemon.layout.inventory_file, "n1").resources
+        return dict(resource.moved)
+
+    assert published() == {a: b, b: a}
+    daemon.close()
+    again = start()
+    assert published() == {a: b, b: a} == again.manager.pods.moved
+
+
+def test_a_container_sees_the_devices_that_it_has(start, pod, border, caplog):
+    daemon = start()
+    border.on_inventory(inventory())
+    a, b = (entry.device.uuid for entry in inventory().entries())
+    files, (resource,) = daemon.cluster.files, inventory().resources
+    _, record = files.mint(resource.name, (a,), device_files(resource, "n1", (a,)))
+
+    def seen():
+        return {path.name: json.loads(path.read_text())["uuid"] for path in files.edev_dir(record.grant_id).iterdir()}
+
+    assert seen() == {"0": a}
+    given = Allocation("gpu", ("n1",), devices=(b,))
+    daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), choice=Choice(given))
+    assert seen() == {"1": b}
+    _, lost = files.mint(resource.name, (b,), {})
+    files.remove(lost.grant_id)
+    assert daemon.manager.pods.attach(daemon.manager.pods.of_record(lost), pod("q")).uuids == (a,)
+    assert "the device files of its container can't be written" in caplog.text
+
+
+def test_a_failure_to_publish_is_logged_and_keeps_no_pod_out(start, pod, border, monkeypatch, caplog):
+    daemon = start()
+    border.on_inventory(inventory())
+    a, b = (entry.device.uuid for entry in inventory().entries())
+
+    def full(*_):
+        raise InputError("inventory.json", "can't be written: no space")
+
+    monkeypatch.setattr("sharing_manager.in_cluster.publish", full)
+    record = GrantRecord("1" * 32, "1" * 64, "emugpu.dev/emuGPU", (a,), 10**18)
+    allocation = Allocation("gpu", ("n1",), devices=(b,))
+    assert daemon.manager.pods.attach(Grant.of_record(record), pod("p"), choice=Choice(allocation)).uuids == (b,)
+    assert "no space" in caplog.text
+
+
+@pytest.mark.parametrize("placement", [False, True])
+def test_the_annotation_counts_only_where_nobody_but_schedulers_writes_it(start, placement):
+    daemon = start(placement=placement)
+    given = Allocation("gpu", ("n1",), cpu_milli=1000, devices=("EMU-1",))
+    daemon.cluster.shares.changed("uid", given)
+    assert daemon.cluster.allocation_of("uid") == (given if placement else None)
+    assert daemon.cluster.shares.of("uid") == given.host  # CPUs and memory slow down nobody but the pod itself

@@ -19,7 +19,6 @@ from operators.objects.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pod import Pod
 from operators.scheduling.act.writer import StartRequest, Writer
-from operators.scheduling.names import PLANNED_DEVICES
 from operators.scheduling.see.job_objects import JobObjects
 from operators.scheduling.see.job_state import State, is_running, read_state
 
@@ -137,7 +136,6 @@ def annotations_of(request: StartRequest) -> dict[str, str]:
     return {
         CONFIGURATION: request.allocation.configuration,
         ALLOCATION: request.allocation.to_json(),
-        PLANNED_DEVICES: ",".join(request.devices),
     }
 
 

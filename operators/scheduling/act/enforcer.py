@@ -94,10 +94,10 @@ class Enforcer:
             job_objects = self._objects.job_objects(tracked)
             if job_objects.emujob is None or state_of(job_objects) is not State.IDLE:
                 raise NotYetError(f"job {tracked.job_id!r} is not ready to be started")
-            annotation, devices = annotation_of(allocation)
+            annotation = annotation_of(allocation, tracked.row)
             gpus = gpus_of(job_objects.emujob, allocation.configuration)
             try:
-                request = StartRequest(annotation, devices, gpus, self._objects.hosts(annotation.nodes))
+                request = StartRequest(annotation, gpus, self._objects.hosts(annotation.nodes))
                 await ACTUATORS[job_objects.emujob.actuator].start(self._writer, job_objects, request)
                 return
             except ConflictError:
@@ -151,7 +151,9 @@ class Enforcer:
             return True
         if tracked.phase not in (LoopPhase.STARTING, LoopPhase.RUNNING) or tracked.allocation is None:
             return False
-        return await self._annotate_allocation(emujob, job_objects, annotation_of(tracked.allocation)[0].to_json())
+        return await self._annotate_allocation(
+            emujob, job_objects, annotation_of(tracked.allocation, tracked.row).to_json()
+        )
 
     async def _annotate_allocation(self, emujob: EmuJob, job_objects: JobObjects, text: str) -> bool:
         """Writes the next annotation that differs: those of the pods take effect, that of the EmuJob is a record."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.node.allocation import Allocation
 from operators.controllers.leader_election import LeadershipLostError
 from operators.kube.api import POD, Api, Json, NotThereError, Resource
 from operators.kube.documents import Key
 from operators.kube.store import Store
-from operators.objects.allocation import Allocation
 from operators.scheduling.names import FIELD_MANAGER
 
 
@@ -24,10 +24,9 @@ class NotYetError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """How a job is to run. `devices`: UUIDs that the loop counts for it; `gpus` of each pod; `hosts`: hostname labels by node."""
+    """How a job is to run. `gpus` of each pod; `hosts`: hostname labels by node."""
 
     allocation: Allocation
-    devices: tuple[str, ...]
     gpus: int
     hosts: Mapping[str, str]
 

@@ -89,7 +89,8 @@ def node_states(
 
     The pool says which devices are unhealthy. The kubelet offers fewer devices than the pool has while the node's device
     plugin is away. A pool of 4 GPUs, one of them unhealthy, 2 offered by the kubelet, 1 used by others: 4 - 1 - 2 + 1 = 2
-    devices are absent.
+    devices are absent. Where pods share devices, the kubelet offers each several times; a device counts as absent if any part
+    of it is missing or used by others.
     """
     known = emulated_nodes(pools, nodes)
     states = []
@@ -97,6 +98,8 @@ def node_states(
         node = each.node
         unhealthy = frozenset(entry.device.uuid for entry in each.gpus if not entry.healthy)
         offered = node.allocatable.get(GPU_RESOURCE, 0)
-        absent = max(0, len(spec.devices) - len(unhealthy) - offered) + others.get(spec.name, 0)
+        parts = each.replicas
+        missing = max(0, (len(spec.devices) - len(unhealthy)) * parts - offered) + others.get(spec.name, 0)
+        absent = -(-missing // parts)
         states.append(NodeState(spec, unhealthy, absent, closed=not node.ready or node.cordoned))
     return tuple(states)

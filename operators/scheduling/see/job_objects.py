@@ -11,7 +11,6 @@ from operators.objects.emujob import EmuJob, RunStatus
 from operators.objects.forms import condition
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
-from operators.scheduling.names import PLANNED_DEVICES
 
 NO_RUN = RunStatus.model_construct()
 
@@ -53,12 +52,6 @@ def usage_of(document: Mapping[str, Any]) -> Usage:
     if not pod.devices or not pod.node or pod.over:
         return NO_USAGE
     return Usage(pod.node, pod.devices, pod.emujob_uid)
-
-
-def planned_devices(job_or_pod: BatchJob | Pod) -> tuple[str, ...]:
-    """UUIDs of the devices that the scheduler counted for it when it started last; empty if it never did."""
-    text = job_or_pod.annotations.get(PLANNED_DEVICES, "")
-    return tuple(text.split(",")) if text else ()
 
 
 def submitted_at(emujob: EmuJob) -> str:

@@ -7,17 +7,17 @@ from dataclasses import replace
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
+from emulator_runtime.node.allocation import Allocation as AllocationAnnotation
 from operators.fitting.workload import job_spec
 from operators.kube.timestamps import ns_of
-from operators.objects.allocation import Allocation as AllocationAnnotation
 from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJob
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import ClusterSnapshot
-from operators.scheduling.see.job_objects import JobObjects, last_run, planned_devices
+from operators.scheduling.see.job_objects import JobObjects, last_run
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.fit import DoesNotFitError, misfit
-from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
 
 
 def job_id_of(emujob: EmuJob, *, one_namespace: bool) -> str:
@@ -60,13 +60,20 @@ def gpus_of(emujob: EmuJob, configuration: str) -> int:
     return emujob.spec.configuration(configuration).gpus
 
 
-def annotation_of(allocation: Allocation) -> tuple[AllocationAnnotation, tuple[str, ...]]:
-    """The annotation for an allocation, and the UUIDs of its devices. All tasks of a job have equal CPUs and memory."""
+def annotation_of(allocation: Allocation, row: int) -> AllocationAnnotation:
+    """The annotation for an allocation. `row`: of the job. All tasks of a job have equal CPUs and memory."""
     first = allocation.tasks[0]
-    devices = tuple(share.device for task in allocation.tasks for share in task.shares if share.device)
+    shares = [share for task in allocation.tasks for share in task.shares if share.device]
     return AllocationAnnotation(
-        allocation.configuration, allocation.nodes, first.cpu_milli, first.memory_bytes
-    ), devices
+        configuration=allocation.configuration,
+        nodes=allocation.nodes,
+        cpu_milli=first.cpu_milli,
+        memory_bytes=first.memory_bytes,
+        devices=tuple(share.device for share in shares if share.device),
+        milli=tuple(share.milli for share in shares),
+        priority=tuple(share.priority for share in shares),
+        row=row if shares else 0,
+    )
 
 
 def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSnapshot) -> Allocation | None:
@@ -74,11 +81,10 @@ def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSna
 
     None if there is none, or if it doesn't fit the nodes as they are now.
     """
-    annotated = [(pod.allocation, planned_devices(pod)) for pod in job_objects.live if pod.allocation]
+    annotated = [pod.allocation for pod in job_objects.live if pod.allocation]
     if not annotated and job_objects.job is not None:
-        annotated = [(job_objects.job.allocation, planned_devices(job_objects.job))]
-    text, uuids = annotated[0] if annotated else ("", ())
-    annotation = read_allocation(text, spec.job_id)
+        annotated = [job_objects.job.allocation]
+    annotation = read_allocation(annotated[0] if annotated else "", spec.job_id)
     known = {node.name for node in snapshot.cluster.nodes}
     if annotation is None or not known.issuperset(annotation.nodes):
         return None
@@ -86,19 +92,32 @@ def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSna
         configuration = spec.configuration(annotation.configuration)
     except KeyError:
         return None
-    devices = [snapshot.devices[uuid] for uuid in uuids if uuid in snapshot.devices]
+    named = _named_shares(annotation, configuration, snapshot)
     tasks = []
     for node in annotation.nodes:
-        own = [device for device in devices if device.node == node and configuration.allows(device.gpu_type)]
+        own = [share for share in named if share.device and snapshot.devices[share.device].node == node]
         own = own[: configuration.gpus]
         missing = configuration.gpus - len(own)
         gpu_type = own[0].gpu_type if own else _type_on(node, configuration, snapshot)
         if missing and not gpu_type:
             return None  # the node has GPUs of other types now
-        named = [(device.uuid, device.gpu_type) for device in own] + [(None, gpu_type)] * missing
-        shares = tuple(DeviceShare(uuid, kind, memory_bytes=configuration.device_memory_bytes) for uuid, kind in named)
+        any_device = DeviceShare(None, gpu_type, memory_bytes=configuration.device_memory_bytes)
+        shares = (*own, *[any_device] * missing)
         tasks.append(TaskPlacement(node, shares, annotation.cpu_milli, annotation.memory_bytes))
     return Allocation(annotation.configuration, tuple(tasks))
+
+
+def _named_shares(
+    annotation: AllocationAnnotation, configuration: Configuration, snapshot: ClusterSnapshot
+) -> list[DeviceShare]:
+    """The shares of devices that are still there, of all nodes."""
+    whole = (WHOLE_DEVICE_MILLI,) * len(annotation.devices)
+    terms = zip(annotation.devices, annotation.milli or whole, annotation.priority or (0,) * len(whole), strict=True)
+    return [
+        DeviceShare(uuid, device.gpu_type, milli, configuration.device_memory_bytes, priority)
+        for uuid, milli, priority in terms
+        if (device := snapshot.devices.get(uuid)) is not None and configuration.allows(device.gpu_type)
+    ]
 
 
 def waiting_job(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from emulator_runtime.domain.job import JobSpec
-from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from operators.objects.emujob import EmuJob
 from operators.scheduling.remember.handover import NEW, AttainedService
@@ -18,7 +17,7 @@ from scheduler_sims.clusters.base import Event, Happening
 from scheduler_sims.clusters.open import PresentJob, Submitted
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
-from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
 
 _ENDS = {
     JobChange.FINISHED: Happening.FINISHED,
@@ -85,22 +84,22 @@ class LoopEvents:
         event = self._submitted(tracked, job)
         tracked.allocation, tracked.since_ns = allocation, round(job.running_since_s * NS_PER_S)
         if job.started:
-            tracked.pace = Pace(job.steps_done, now_ns, self._times(spec, allocation))
+            tracked.pace = self._pace(job.steps_done, now_ns, spec, allocation)
         return event
 
     def started(self, tracked: TrackedJob) -> Event:
         """The job's allocation took effect."""
         if tracked.spec is not None and tracked.allocation is not None:
             begin_ns = round(self._costs.begin_s(resumed=tracked.reported_steps > 0) * NS_PER_S)
-            times = self._times(tracked.spec, tracked.allocation)
-            tracked.pace = Pace(tracked.reported_steps, self.now_ns() + begin_ns, times)
+            at_ns = self.now_ns() + begin_ns
+            tracked.pace = self._pace(tracked.reported_steps, at_ns, tracked.spec, tracked.allocation)
         return self.event(tracked, Happening.STARTED)
 
     def resized(self, tracked: TrackedJob, allocation: Allocation) -> None:
         """The job has other CPUs and memory from now on."""
         if tracked.pace is not None and tracked.spec is not None:
             now_ns = self.now_ns()
-            tracked.pace = Pace(tracked.pace.steps_at(now_ns), now_ns, self._times(tracked.spec, allocation))
+            tracked.pace = self._pace(tracked.pace.steps_at(now_ns), now_ns, tracked.spec, allocation)
         tracked.allocation = allocation
 
     def stopped(self, tracked: TrackedJob, emujob: EmuJob | None) -> Event:
@@ -146,8 +145,9 @@ class LoopEvents:
         tracked.reported_steps = job.steps_done
         return Submitted(self.now_ns(), Happening.SUBMITTED, tracked.job_id, tracked.row, job.steps_done, job=job)
 
-    def _times(self, spec: JobSpec, allocation: Allocation) -> StepTimes:
-        return self._truth.step_times(spec, allocation)
+    def _pace(self, steps: int, at_ns: int, spec: JobSpec, allocation: Allocation) -> Pace:
+        milli = min((s.milli for task in allocation.tasks for s in task.shares), default=WHOLE_DEVICE_MILLI)
+        return Pace(steps, at_ns, self._truth.step_times(spec, allocation), milli)
 
     def _corrected(self, tracked: TrackedJob, pace: Pace, emujob: EmuJob, steps: int) -> Pace:
         """The pace from the newest fact of the present run: steps done at a time, else the run's begin, else the steps alone.
@@ -157,11 +157,11 @@ class LoopEvents:
         now_ns, run = self.now_ns(), last_run(emujob)
         done_ns = self._emulated(emujob.status.steps_done_ns)
         if done_ns is not None and done_ns >= tracked.since_ns:
-            return Pace(steps, min(now_ns, done_ns), pace.times)
+            return replace(pace, steps=steps, at_ns=min(now_ns, done_ns))
         began_ns = self._emulated(run.from_ns)
         if began_ns is not None and began_ns >= tracked.since_ns and run.to_ns is None:
-            pace = Pace(run.from_step, min(now_ns, began_ns), pace.times)
-        return Pace(steps, now_ns, pace.times) if steps > pace.steps_at(now_ns) else pace
+            pace = replace(pace, steps=run.from_step, at_ns=min(now_ns, began_ns))
+        return replace(pace, steps=steps, at_ns=now_ns) if steps > pace.steps_at(now_ns) else pace
 
     def _knows_end(self, tracked: TrackedJob, emujob: EmuJob) -> bool:
         """Whether the status has the end of the last run, and so the exact number of steps."""

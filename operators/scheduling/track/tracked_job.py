@@ -9,7 +9,7 @@ from enum import StrEnum
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from operators.scheduling.see.job_state import State
-from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
 
 
 class LoopPhase(StrEnum):
@@ -94,15 +94,19 @@ def _in_loop(phase: LoopPhase, state: State) -> Transition:
 
 @dataclass(slots=True)
 class Pace:
-    """`steps` steps were done at `at_ns` (emulated time); later steps take the times of `times`."""
+    """`steps` steps were done at `at_ns` (emulated time); later steps take the times of `times`, on a part of a device
+    (`milli` thousandths) correspondingly longer. Whether the job has more of a shared device, the status will say.
+    """
 
     steps: int
     at_ns: int
     times: StepTimes
+    milli: int = WHOLE_DEVICE_MILLI
 
     def steps_at(self, now_ns: int) -> int:
         """The number of steps that should be done by now, without the last one: it counts when the job has finished."""
-        done = self.times.steps_done(self.steps, now_ns - self.at_ns) if now_ns > self.at_ns else 0
+        on_device_ns = (now_ns - self.at_ns) * self.milli // WHOLE_DEVICE_MILLI
+        done = self.times.steps_done(self.steps, on_device_ns) if on_device_ns > 0 else 0
         return min(self.steps + done, max(self.steps, self.times.steps - 1))
 
 

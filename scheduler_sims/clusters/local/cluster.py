@@ -14,7 +14,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
-from scheduler_sims.clusters.base import Event, Happening, Start, StartQueue, StopQueue, sharing_of
+from scheduler_sims.clusters.base import Capabilities, Event, Happening, Start, StartQueue, StopQueue
 from scheduler_sims.clusters.local import job_process, manager_process
 from scheduler_sims.clusters.local.fleet import Fleet
 from scheduler_sims.clusters.local.grants import Grants
@@ -58,6 +58,7 @@ class LocalCluster:
         self._pending_stops: deque[tuple[int, str]] = deque()
         """Times and jobs of stops that are not delivered yet, in order (StopQueue)."""
         self._lags = Lags()
+        self.capabilities = Capabilities(spec.sharing)
         self._notes: list[str] = []
         self._reconnects = 0
         self.steps_run: dict[str, int] = {}
@@ -149,7 +150,6 @@ class LocalCluster:
 
     def start(self, start: Start) -> None:
         """One process has the grants of all nodes of a gang, since its tasks run in lockstep."""
-        sharing_of(start, self._spec.sharing)
         tokens = []
         for task in start.allocation.tasks:
             grant = {"op": "grant", "job_id": start.job.job_id, "steps_done": start.steps_done, "row": start.job.row}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -59,3 +60,20 @@ def test_memory_that_the_file_names_must_be_there(node_spec: Nodes) -> None:
 def test_unlike_nodes_have_no_one_command(node_spec: Nodes) -> None:
     with pytest.raises(InputError, match="kubectl edit emugpupools"):
         match(spec(node_spec("a", cpus=8), node_spec("b", cpus=16)), spec(node_spec("w1")), "c.yaml")
+
+
+def test_devices_must_be_shared_in_the_way_of_the_file(node_spec: Nodes) -> None:
+    def sharing(name: str, mode: str, replicas: int = 0) -> ClusterSpec:
+        return spec(replace(node_spec(name), sharing=mode, replicas=replicas))
+
+    assert match(sharing("a", "mps"), sharing("w1", "mps", 4), "c.yaml") == {"a": "w1"}
+    assert match(sharing("a", "mps", 4), sharing("w1", "mps", 4), "c.yaml") == {"a": "w1"}
+    for wanted, there in (
+        (sharing("a", "mps", 2), sharing("w1", "mps", 4)),
+        (sharing("a", "mps"), sharing("w1", "weighted", 4)),
+        (sharing("a", "exclusive"), sharing("w1", "mps", 4)),
+    ):
+        with pytest.raises(InputError, match=r"V100-PCIE-32GB shared by (mps|weighted) among 4, 96 CPUs"):
+            match(wanted, there, "c.yaml")
+    with pytest.raises(InputError, match=r"spec\.sharing"):
+        match(sharing("a", "mps"), sharing("w1", "exclusive"), "c.yaml")

@@ -10,12 +10,11 @@ import pytest
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
-from emulator_runtime.node.host_share import share_of_allocation
+from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.workloads.command.arguments import add_arguments, chosen, request_of
 from emulator_runtime.workloads.step_costs.request import TrainRequest
 from operators.jobs.manifests import arguments
 from operators.kube.documents import Key
-from operators.objects.allocation import Allocation
 from operators.objects.emujob import EmuJob, EmuJobSpec, parse_spec
 
 CPU = [{"amount": "3", "speed": 1}, {"amount": "4500m", "speed": 1.25}, {"amount": 6, "speed": 1.5}]
@@ -63,9 +62,9 @@ def test_each_configuration_has_its_own() -> None:
 
 def test_a_manager_reads_what_a_scheduler_writes() -> None:
     written = Allocation("gpu", ("w1", "w2"), 4500, 125 * GIB, ("GPU-1",)).to_json()
-    assert share_of_allocation(written, "pod lab/j") == HostShare(4500, 125 * GIB)
-    assert share_of_allocation('{"configuration":"gpu","nodes":["w1"]}', "pod lab/j") == HostShare(0, 0)
-    assert share_of_allocation('{"cpu_milli":1,"new":{"a":1}}', "pod lab/j") == HostShare(1, 0)
+    assert Allocation.from_json(written, "pod lab/j").host == HostShare(4500, 125 * GIB)
+    assert Allocation.from_json('{"configuration":"gpu","nodes":["w1"]}', "pod lab/j").host == HostShare(0, 0)
+    assert Allocation.from_json('{"cpu_milli":1,"new":{"a":1}}', "pod lab/j").host == HostShare(1, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +74,13 @@ def test_a_manager_reads_what_a_scheduler_writes() -> None:
         ("{", "pod lab/j:1:2: is not JSON"),
         ('{"cpu_milli": -1}', "pod lab/j: cpu_milli: must be >= 0"),
         ('{"memory_bytes": "1Gi"}', "pod lab/j: memory_bytes: must be a whole number"),
+        ('{"devices": [7]}', "pod lab/j: devices[0]: must be a string"),
+        ('{"devices": ["a"], "milli": [0]}', "pod lab/j: milli[0]: must be from 1 to 1000"),
+        ('{"devices": ["a"], "milli": [1, 2]}', "pod lab/j: milli: must have a number for each of 1 devices, not 2"),
+        ('{"priority": [1]}', "pod lab/j: priority: must have a number for each of 0 devices, not 1"),
     ],
 )
 def test_an_allocation_that_is_none(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        share_of_allocation(text, "pod lab/j")
+        Allocation.from_json(text, "pod lab/j")
     assert str(caught.value).startswith(message)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from emulator_runtime.domain.errors import InputError
-from operators.objects.allocation import Allocation, read_allocation
+from emulator_runtime.node.allocation import Allocation
+from operators.objects.allocation import read_allocation
 from operators.objects.emujob import parse_spec
 
 WORK = {"steps": 100, "model": "resnet50", "batchSize": 64}
@@ -106,7 +109,10 @@ def test_what_pods_may_have_is_kept_as_it_is() -> None:
 def test_an_allocation_comes_back_as_it_was_written() -> None:
     allocation = Allocation("gpu", ("w1", "w2"), 4000, 2**34, ("EMU-1",))
     assert Allocation.from_json(allocation.to_json(), "Job j") == allocation
+    shared = replace(allocation, milli=(250,), priority=(-1,), row=3)
+    assert Allocation.from_json(shared.to_json(), "Job j") == shared
     assert read_allocation("", "Job j") is None
     assert read_allocation('{"configuration":"gpu"}', "Job j") is None
-    with pytest.raises(InputError, match="Job j: nodes: must name 1 to 1024 nodes"):
-        Allocation.from_json('{"configuration":"gpu","nodes":[]}', "Job j")
+    assert read_allocation('{"configuration":"gpu","nodes":[]}', "Job j") is None
+    with pytest.raises(InputError, match="Job j: nodes: must name 1024 nodes at most"):
+        Allocation.from_json(json.dumps({"configuration": "gpu", "nodes": ["n"] * 1025}), "Job j")

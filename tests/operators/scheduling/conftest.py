@@ -22,7 +22,7 @@ from operators.scheduling.remember.handover import AttainedService, EncodedState
 from operators.scheduling.remember.keeper import Keeper
 from operators.scheduling.track.tracked_jobs import Scope
 from operators.scheduling.watcher import Dependencies, Watcher
-from scheduler_sims.clusters.base import Event, Start
+from scheduler_sims.clusters.base import Capabilities, Event, Start
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
 from scheduler_sims.interface.costs import ClusterCosts
@@ -508,12 +508,18 @@ class Lab:
         """No device has two holders in the books, and no node more pods than devices."""
         for name, view in self.loop._ledger.views().items():
             for device in view.devices:
-                assert len(device.holders) <= 1, f"{device.uuid} on {name} is held by {device.holders}"
+                assert len(device.holders) <= max(1, device.replicas), (
+                    f"{device.uuid} on {name} is held by {device.holders}"
+                )
         for name, count in self.world.held().items():
             room = self.world.api.objects["nodes"].get(name, {"status": {"allocatable": {"emugpu.dev/emuGPU": "99"}}})
             assert count <= int(room["status"]["allocatable"]["emugpu.dev/emuGPU"]), f"{name} has {count} GPUs in use"
 
     # --- the loop's cluster ----------------------------------------------------------------------------------------
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(self.watcher.sharing)
 
     def prepare(self, jobs: Sequence[Any]) -> None:
         pass

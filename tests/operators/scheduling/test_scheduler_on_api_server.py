@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from emulator_runtime.node.allocation import Allocation
 from operators.jobs.manifests import Images, job_document
 from operators.kube.api import EMUJOB, JOB, POD, ConflictError, Resource
 from operators.kube.client import KubeApi
 from operators.kube.kubeconfig import from_document
 from operators.kube.store import Store
-from operators.objects.allocation import Allocation
 from operators.objects.emujob import EmuJob, parse_spec
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
@@ -166,7 +166,7 @@ def with_writer(server: ApiServer, story: Callable[[KubeApi, Writer], Awaitable[
 
 def wanted(*nodes: str, configuration: str = "default", gpus: int = 1) -> StartRequest:
     return StartRequest(
-        Allocation(configuration, nodes, 2000, 2**30), ("EMU-1",), gpus, {node: f"host-{node}" for node in nodes}
+        Allocation(configuration, nodes, 2000, 2**30, ("EMU-1",)), gpus, {node: f"host-{node}" for node in nodes}
     )
 
 
@@ -247,7 +247,8 @@ def test_gates_are_opened_and_other_peoples_stay(kube: Kube) -> None:
         assert [pod["spec"].get("schedulingGates") for pod in pods] == [[{"name": "example.com/other"}], None]
         hosts = [pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] for pod in pods]
         assert hosts == ["host-gpu1", "host-gpu2"]
-        assert all(pod["metadata"]["annotations"]["emugpu.dev/planned-devices"] == "EMU-1" for pod in pods)
+        notes = [pod["metadata"]["annotations"]["emugpu.dev/allocation"] for pod in pods]
+        assert all(json.loads(note)["devices"] == ["EMU-1"] for note in notes)
         placed = await objects_of(api, "j")
         assert gated.read_state(placed) is State.PLACED
         await gated.stop(writer, placed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.sharing.modes import MODES
-from scheduler_sims.clusters.base import Start, refuse_shares
+from scheduler_sims.clusters.base import Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload
@@ -154,16 +154,19 @@ def test_how_far_a_job_is(drive):
         assert driven.cluster.steps_done("a") == steps
 
 
-def test_devices_are_all_shared_or_all_whole(drive, job_specs):
+def test_devices_are_all_shared_or_all_whole(drive):
     driven = drive("mps", A)
-    with pytest.raises(
-        PolicyError, match=r"job 'a': the plan gives it a part of a device that is exclusive.*sharing: mps"
-    ):
-        driven.start("a", node="x1")
-    share = [DeviceShare(device_uuid(node, 0), "Tesla-T4") for node in ("n1", "x1")]
-    tasks = tuple(TaskPlacement(node, (each,), 1000) for node, each in zip(("n1", "x1"), share, strict=True))
-    with pytest.raises(PolicyError, match="its devices must be all shared, or all exclusive and whole"):
-        driven.cluster.start(Start(driven.jobs["a"], Allocation("gpu", tasks), 0, 0))
+    can = driven.cluster.capabilities
+    uuids = {node: device_uuid(node, 0) for node in ("n1", "x1")}
+
+    def allocation(**milli):
+        shares = ((node, DeviceShare(uuids[node], "Tesla-T4", each)) for node, each in milli.items())
+        return Allocation("gpu", tuple(TaskPlacement(node, (share,), 1000) for node, share in shares))
+
+    assert "a part of a device that is exclusive; plan whole devices, or share" in can.refusal(allocation(x1=500))
+    assert can.refusal(allocation(n1=1000, x1=1000)).startswith("devices of which some are shared and some exclusive")
+    assert (can.refusal(allocation(n1=500)), can.refusal(allocation(x1=1000))) == ("", "")
+    assert can.modes_of(allocation(n1=500, x1=1000)) == {uuids["n1"]: "mps"}
     driven.start("a", node="x1", milli=1000)
     assert driven.ends() == [(10.0, "a")]
 
@@ -200,6 +203,9 @@ class PackTwo:
 
     preemptive = False
 
+    def __init__(self, milli=500):
+        self.milli = milli
+
     def plan(self, view):
         started = {}
         free = {d.uuid: d.free_milli for node in view.nodes.values() for d in node.devices}
@@ -207,10 +213,14 @@ class PackTwo:
             if job.allocation is not None:
                 continue
             for node in view.nodes.values():
-                device = next((d for d in node.devices if d.sharing != "exclusive" and free[d.uuid] >= 500), None)
+                device = next(
+                    (d for d in node.devices if d.sharing != "exclusive" and free[d.uuid] >= self.milli), None
+                )
                 if device is not None:
-                    free[device.uuid] -= 500
-                    share = DeviceShare(device.uuid, device.gpu_type, 500, job.configurations[0].device_memory_bytes)
+                    free[device.uuid] -= self.milli
+                    share = DeviceShare(
+                        device.uuid, device.gpu_type, self.milli, job.configurations[0].device_memory_bytes
+                    )
                     started[job.job_id] = Allocation("gpu", (TaskPlacement(node.name, (share,), 1000),))
                     break
         return view.plan.evolve(start=started)
@@ -223,13 +233,8 @@ def test_a_policy_packs_two_jobs_on_a_device(simulate):
     assert {job_id: record.finish_s for job_id, record in records.items()} == {"j0": 20, "j1": 20, "j2": 40, "j3": 40}
 
 
-def test_a_cluster_that_cannot_share_refuses_parts_of_a_device(job_specs):
-    share = DeviceShare(device_uuid("n1", 0), "Tesla-T4", 500)
-    start = Start(job_specs([A])[0], Allocation("gpu", (TaskPlacement("n1", (share,), 1000),)), 0, 0)
-    with pytest.raises(
-        PolicyError, match="job 'a': the plan gives it a part of a device; the local cluster runs whole devices"
-    ):
-        refuse_shares(start, "local")
-    refuse_shares(
-        replace(start, allocation=Allocation("gpu", (TaskPlacement("n1", (replace(share, milli=1000),), 1),))), "local"
-    )
+def test_a_device_has_no_more_jobs_than_replicas(simulate):
+    """Room for four by shares, for two by replicas: the policy hears that the others don't fit."""
+    jobs = [Job(f"j{number}", gpu_s=10, steps=100) for number in range(3)]
+    with pytest.raises(PolicyError, match="it needs 1 GPU of type Tesla-T4, 0 of the node's 1 are free"):
+        simulate(PackTwo(250), [Node("n1", gpus=1, sharing="mps", replicas=2)], jobs)

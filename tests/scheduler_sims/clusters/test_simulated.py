@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_ns
@@ -173,11 +172,6 @@ def test_a_stop_of_a_job_with_an_input_pipeline_waits_until_the_next_input_is_re
         cluster.stop("m")
         told += [(event.at_ns, event.steps_done) for event in cluster.wait(None)]
     assert told == [(S, 0), (S, 0), (2 * S, 1), (2 * S, 1)]
-
-
-def test_a_shared_device_is_refused(drive):
-    with pytest.raises(PolicyError, match="job 'a': the plan gives it a part of a device that is exclusive"):
-        drive(TEN).start("a", milli=500)
 
 
 def test_starts_are_served_one_after_the_other(drive):

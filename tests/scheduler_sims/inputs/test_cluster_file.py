@@ -80,6 +80,11 @@ NODE = "name: n, gpus: 1, gpu_type: T4, cpus: 1"
         ("name: n, cpus: 1, memory_gib: -1", "nodes[0].memory_gib: must be a number >= 0 and at most 1e+08, not -1"),
         ("name: n, cpus: 1, labels: [a]", "nodes[0].labels: must be a mapping of texts"),
         ("name: n, cpus: 1, sharing: mqs", "nodes[0].sharing: unknown way to share a GPU 'mqs'"),
+        (
+            "name: n, cpus: 1, sharing: mps, replicas: -1",
+            "nodes[0].replicas: must be a whole number from 0 to 1024, not -1",
+        ),
+        ("name: n, cpus: 1, replicas: 2", "nodes[0].replicas: is given, but nothing is shared"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value(refused, node, message):

@@ -342,8 +342,8 @@ def devices(view, count, **changes):
         ),
         (
             lambda v: task_of(v, "b", "n1/0", shares=(DeviceShare(None, "Tesla-T4", milli=500),)),
-            "job 'b': the plan gives it a part of a device that is exclusive; plan whole devices, or write how its node "
-            "shares them into the cluster file, such as 'sharing: mps'",
+            "the plan gives job 'b' a part of a device that is exclusive; plan whole devices, or share the device "
+            "('sharing: mps' of its node in a cluster file, spec.sharing of its pool on Kubernetes)",
         ),
     ],
 )

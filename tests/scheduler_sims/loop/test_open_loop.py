@@ -9,7 +9,7 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError, PolicyError
 from emulator_runtime.domain.units import to_ns
 from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.clusters.base import Event, Happening
+from scheduler_sims.clusters.base import Capabilities, Event, Happening
 from scheduler_sims.clusters.open import NodesChanged, NodeState, PresentJob, Submitted
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.truth import OpenTruth
@@ -29,6 +29,7 @@ class Script:
     """A cluster by table: at each time these events come; what the loop does is written down."""
 
     name = "script"
+    capabilities = Capabilities()
 
     def __init__(self, *events):
         self.events = sorted(events, key=lambda event: event.at_ns)

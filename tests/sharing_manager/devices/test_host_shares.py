@@ -2,12 +2,12 @@
 
 import pytest
 
-from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.node.allocation import Allocation
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.service.attaching import Attaching
 from sharing_manager.service.job_service import JobService
 
-ONE, TWO, THREE = HostShare(1000, 1), HostShare(2000, 2), HostShare(3000, 3)
+ONE, TWO, THREE = (Allocation(cpu_milli=1000 * n, memory_bytes=n) for n in (1, 2, 3))
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def shares():
 
 def test_what_the_watch_says_counts_and_a_glimpse_before_that(shares):
     shares.set_listed({"a": ONE})
-    assert (shares.of("a"), shares.of("b")) == (ONE, None)
+    assert (shares.of("a"), shares.of("b")) == (ONE.host, None)
     shares.changed("a", TWO)
     shares.set_listed({"a": ONE})  # a list that is older
-    assert shares.of("a") == TWO
+    assert shares.of("a") == TWO.host
     shares.set_listed({})
-    assert shares.of("a") == TWO
+    assert shares.of("a") == TWO.host
 
 
 def test_only_changes_are_reported(shares):
@@ -33,13 +33,13 @@ def test_only_changes_are_reported(shares):
     shares.set_watched({"a": ONE, "b": TWO})
     shares.changed("b", TWO)
     shares.changed("a", THREE)
-    assert shares.told == [("b", TWO), ("a", THREE)]
+    assert shares.told == [("b", TWO.host), ("a", THREE.host)]
 
 
 def test_a_pod_that_is_gone_has_none(shares):
     shares.set_watched({"a": ONE, "b": TWO})
     shares.set_watched({"b": TWO})
-    assert (shares.of("a"), shares.of("b")) == (None, TWO)
+    assert (shares.of("a"), shares.of("b")) == (None, TWO.host)
     shares.ended("b")
     shares.ended("b")
     assert shares.of("b") is None

@@ -9,6 +9,7 @@ import pytest
 from emulator_runtime.domain.errors import ManagerUnavailableError, RefusedError
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.poller import MAX_WAITING_BYTES, Peer, Poller
+from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.node.grant_files import GrantFiles
 from sharing_manager.grants.identity import PodAllocation
 from sharing_manager.service import attaching, job_service
@@ -16,6 +17,7 @@ from sharing_manager.service.attaching import Attaching
 from sharing_manager.service.job_service import JobService
 
 GIB = 1024**3
+RESOURCE = "emugpu.dev/emuGPU"
 
 
 class Later:
@@ -724,3 +726,54 @@ def test_all_processes_learn_that_the_run_is_to_stop_or_a_device_is_lost(serve, 
     node.manager.revoke("a", "x")
     served.turn()
     assert first.received()[-1] is None and second.received()[-1] is None
+
+
+# --- the devices that a scheduler chose -----------------------------------------------------------------------------------
+
+
+def test_a_pod_gets_the_devices_of_its_scheduler_and_a_pod_that_is_gone_keeps_none(serve, identifier, pod, uuids):
+    """The first holder of the chosen device has no connection, and the kubelet doesn't list its pod any more."""
+    kubelet = Later()
+    served = serve(identifier=identifier, allocation_lister=kubelet)
+    served.attaching.allocation_of = {"uid-b": Allocation("gpu", ("n1",), devices=uuids[:1])}.get
+
+    def begin(name, uuid, listed):
+        client = served.connect()
+        client.send(attach(served.mint(uuid)))
+        identifier.answer(pod(name))
+        kubelet.answer(listed)
+        served.turn()
+        return client, [device["uuid"] for device in client.received()[0].get("devices", ())]
+
+    held = {
+        name: PodAllocation("ns", name, "main", RESOURCE, frozenset(uuids[n : n + 1])) for n, name in enumerate("ab")
+    }
+    first, devices = begin("a", uuids[0], [held["a"]])
+    assert devices == [uuids[0]]
+    _, devices = begin("b", uuids[1], [*held.values()])
+    assert devices == [uuids[1]], "the first pod is there"
+    first.socket.close()
+    served.turn()
+    _, devices = begin("b", uuids[1], [*held.values()])
+    assert devices == [uuids[1]], "it has only lost its connection"
+    _, devices = begin("b", uuids[1], [held["b"]])
+    assert devices == [uuids[0]]
+    assert {grant.uuids for grant in served.node.manager.grants()} == {(uuids[0],)}
+    server = served.mint(uuids[0])
+    other = served.connect()
+    assert other.ask({"op": "query", "token": server})["devices"][0]["uuid"] == uuids[1]  # what is left for its slot
+
+
+def test_without_the_kubelet_nobody_counts_as_gone(serve, identifier, pod, uuids):
+    kubelet = Later()
+    served = serve(identifier=identifier, allocation_lister=kubelet)
+    served.attaching.allocation_of = {"uid-b": Allocation("gpu", ("n1",), devices=uuids[:1])}.get
+    for name, uuid in (("a", uuids[0]), ("b", uuids[1])):
+        client = served.connect()
+        client.send(attach(served.mint(uuid)))
+        identifier.answer(pod(name))
+        kubelet.answer(None)
+        served.turn()
+        assert [device["uuid"] for device in client.received()[0]["devices"]] == [uuid]
+        client.socket.close()
+        served.turn()
