@@ -4,6 +4,9 @@
   {"name": "emugpu.dev/emuGPU", "replicas": 1, "sharing": "exclusive", "failRequestsGreaterThanOne": false, "devices": [
     {"index": 0, "gpu_type": "A100-SXM4-80GB", "memory_bytes": 85899345920, "numa_node": 0, "link_group": 0,
      "healthy": true, "reason": ""}]}]}
+
+A MIG instance is a device too, with `"mig": {"gpu": 0, "start": 4}`: the index of its GPU and its first memory slice there
+(emulator_runtime/domain/mig.py).
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.gpu import Device, MigPlace
 from emulator_runtime.domain.json_document import Field, parse
+from emulator_runtime.domain.mig import MEMORY_SLICES, check_places
 from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
@@ -121,6 +125,7 @@ class Inventory:
         node = members["node"].text(least=1, most=253)
         resources = tuple(_resource(f, node) for f in members["resources"].elements())
         _check_unique(members["resources"], resources)
+        check_places((e.device for r in resources for e in r.devices), f"{place}: resources")
         cleanup = members["cleanup"].flag() if "cleanup" in members else False
         if cleanup and resources:
             raise members["cleanup"].error("goes with no resources; empty them")
@@ -166,22 +171,26 @@ def _resource(document: Field, node: str) -> ResourceEntry:
     fail, sharing = members.get("failRequestsGreaterThanOne"), members.get("sharing")
     if sharing is not None and sharing.text() not in (EXCLUSIVE, *SHARING_MODES):
         raise UnknownNameError(f"{sharing.place}: {sharing.path}", "way to share a GPU", sharing.text(), SHARING_MODES)
-    return ResourceEntry(
+    resource = ResourceEntry(
         name=name,
         devices=tuple(_device(f, node) for f in members["devices"].elements()),
         replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS) if "replicas" in members else 1,
         fail_requests_greater_than_one=fail.flag() if fail else False,
         sharing=sharing.text() if sharing is not None else EXCLUSIVE,
     )
+    if resource.sharing != EXCLUSIVE and any(entry.device.mig is not None for entry in resource.devices):
+        raise members["devices"].error(f"has MIG instances, which have one holder each, but is shared ({resource.sharing})")
+    return resource
 
 
 def _device(document: Field, node: str) -> DeviceEntry:
-    members = document.members(("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason"))
+    members = document.members(("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason", "mig"))
     device = Device(
         node=node,
         index=members["index"].whole(most=MAX_INDEX),
         gpu_type=members["gpu_type"].text(least=1),
         memory_bytes=members["memory_bytes"].whole(least=1),
+        mig=mig_place(members["mig"]) if "mig" in members else None,
     )
     return DeviceEntry(
         device=device,
@@ -190,6 +199,17 @@ def _device(document: Field, node: str) -> DeviceEntry:
         healthy=members["healthy"].flag() if "healthy" in members else True,
         reason=members["reason"].text() if "reason" in members else "",
     )
+
+
+def mig_place(document: Field) -> MigPlace:
+    """The member `mig` of a device. Raises InputError."""
+    members = document.members(("gpu", "start"))
+    return MigPlace(members["gpu"].whole(most=MAX_INDEX), members["start"].whole(most=MEMORY_SLICES - 1))
+
+
+def mig_member(device: Device) -> dict[str, object]:
+    """The member `mig` of an instance; nothing for a whole GPU."""
+    return {} if device.mig is None else {"mig": {"gpu": device.mig.gpu, "start": device.mig.start}}
 
 
 def _compat(document: Field) -> Compat:
@@ -222,6 +242,7 @@ def _resource_json(resource: ResourceEntry) -> dict[str, object]:
                 "link_group": entry.link_group,
                 "healthy": entry.healthy,
                 "reason": entry.reason,
+                **mig_member(entry.device),
             }
             for entry in resource.devices
         ],
