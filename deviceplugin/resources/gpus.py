@@ -10,7 +10,7 @@ from deviceplugin.resources.offer import AnnouncedDevice, Mount, common_mounts
 from deviceplugin.resources.preference import preferred
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import layout as names
-from emulator_runtime.node.inventory import Compat, DeviceEntry, ResourceEntry, split_device_id
+from emulator_runtime.node.inventory import Compat, DeviceEntry, ResourceEntry, mig_facts, split_device_id
 from emulator_runtime.node.layout import NodeLayout
 
 
@@ -80,6 +80,7 @@ class GpuOffer:
                 "index": index,
                 "gpu_type": entry.device.gpu_type,
                 "memory_bytes": entry.device.memory_bytes,
+                **mig_facts(entry.device),
                 "node": self.node,
                 "numa_node": entry.numa_node,
                 "links": {peer.device.uuid: _link(entry, peer) for peer in entries.values() if peer is not entry},

@@ -65,9 +65,14 @@ class Device:
         return _instance_uuid(self.node, self.mig, self.gpu_type)
 
     @property
+    def gpu_index(self) -> int:
+        """The index of the GPU that this is, or on which it is."""
+        return self.index if self.mig is None else self.mig.gpu
+
+    @property
     def gpu_uuid(self) -> str:
         """The UUID of the GPU that this is, or on which it is."""
-        return device_uuid(self.node, self.index if self.mig is None else self.mig.gpu)
+        return device_uuid(self.node, self.gpu_index)
 
     @property
     def usable_memory_bytes(self) -> int:

@@ -10,7 +10,7 @@ Guide, release 580, "Supported MIG Profiles"); media extensions (+me, +gfx) are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -116,14 +116,13 @@ def slowest_type(gpu_types: Iterable[str]) -> str | None:
     return min(gpu_types, key=rate_milli, default=None)
 
 
-def instances(gpu: Device, gpus: int, profiles: Mapping[str, int], place: str) -> Iterator[Device]:
-    """The devices into which `gpu` is cut: so many of each profile, in this order. Raises InputError as `placed` does.
+def instances(gpu: Device, gpus: int, profiles: Sequence[str], place: str) -> Iterator[Device]:
+    """The devices into which `gpu` is cut, in the order of `profiles`. Raises InputError as `placed` does.
 
     `gpus`: how many GPUs the node has. Indexes of instances follow those of the GPUs, seven for each GPU, so another cut of one
     GPU changes no index on another one. Example: of 2 GPUs, GPU 1 cut in two has the indexes 9 and 10.
     """
-    names = [name for name, count in profiles.items() for _ in range(count)]
-    for number, instance in enumerate(placed(gpu.gpu_type, names, place)):
+    for number, instance in enumerate(placed(gpu.gpu_type, profiles, place)):
         yield Device(
             gpu.node,
             gpus + COMPUTE_SLICES * gpu.index + number,

@@ -33,6 +33,7 @@ SHARING_MODES = ("fifo", "fair", "weighted", "priority", "srtf", "mps", "time-sl
 DEFAULT_SHARING = "fifo"
 
 _SEPARATOR = "::"
+_MIG_RESOURCE = "/mig-"
 # An extended resource's name: DNS subdomain, slash, qualified name. Source: Kubernetes API, pkg/apis/core/v1/helper
 # (IsExtendedResourceName); "requests.<name>" must be a qualified name too, hence 244 characters before the slash.
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -153,6 +154,16 @@ def is_resource_name(name: str) -> bool:
     return not taken and _RESOURCE_NAME.fullmatch(name) is not None
 
 
+def mig_resource(resource: str, profile: str) -> str:
+    """The resource of instances of a profile under the strategy mixed, in the domain of the resource of whole GPUs, such as
+    nvidia.com/mig-3g.20gb."""
+    return f"{resource.partition('/')[0]}{_MIG_RESOURCE}{profile}"
+
+
+def is_mig_resource(name: str) -> bool:
+    return _MIG_RESOURCE in name
+
+
 def repeated(names: Iterable[str | int]) -> str | int | None:
     """The first element that occurs a second time; None if all are different."""
     seen: set[str | int] = set()
@@ -210,6 +221,11 @@ def mig_place(document: Field) -> MigPlace:
 def mig_member(device: Device) -> dict[str, object]:
     """The member `mig` of an instance; nothing for a whole GPU."""
     return {} if device.mig is None else {"mig": {"gpu": device.mig.gpu, "start": device.mig.start}}
+
+
+def mig_facts(device: Device) -> dict[str, object]:
+    """The member `mig` for programs that show GPUs: also which GPU it is on, by UUID. Nothing for a whole GPU."""
+    return {} if device.mig is None else {"mig": {"gpu": device.gpu_index, "gpu_uuid": device.gpu_uuid}}
 
 
 def _compat(document: Field) -> Compat:

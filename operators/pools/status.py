@@ -63,7 +63,9 @@ class PoolNode:
         return sum(self.offered.values())
 
     def has(self, index: int) -> bool:
-        return self.inventory is not None and any(e.device.index == index for e in self.inventory.entries())
+        """Whether a device has this index, or a GPU that is cut into instances."""
+        devices = [] if self.inventory is None else [entry.device for entry in self.inventory.entries()]
+        return any(index in (device.index, device.gpu_index) for device in devices)
 
 
 @dataclass(frozen=True, slots=True)

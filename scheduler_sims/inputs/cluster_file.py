@@ -131,10 +131,10 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
     return built
 
 
-def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> dict[str, int]:
-    """How often each GPU is cut to each profile; empty: GPUs are whole."""
+def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> list[str]:
+    """The profiles to which each GPU is cut; none: GPUs are whole."""
     if "mig" not in fields:
-        return {}
+        return []
     profiles = fields["mig"]
     if not isinstance(profiles, dict) or not profiles:
         raise InputError(f"{place}.mig", "must be a mapping of profiles to counts, such as {3g.20gb: 2}")
@@ -142,7 +142,8 @@ def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> dict[str, int]:
         raise InputError(f"{place}.mig", "is given, but gpus is 0: set gpus or leave mig out")
     if sharing != EXCLUSIVE.name:
         raise InputError(f"{place}.mig", f"instances have one job each; leave mig or sharing ({sharing}) out")
-    return {str(name): _whole(profiles, name, f"{place}.mig", default=0, least=1, most=7) for name in profiles}
+    counts = {str(name): _whole(profiles, name, f"{place}.mig", default=0, least=1, most=7) for name in profiles}
+    return [name for name, count in counts.items() for _ in range(count)]
 
 
 def _gpu(fields: Mapping[str, Any], gpus: int, place: str, catalogue: Catalogue) -> tuple[str, int]:
