@@ -74,12 +74,12 @@ def _telemetry(gpu: Gpu, value: int | None) -> str | None:
 
 
 def _compute_cap(row: Row) -> str | None:
-    name = bundled_catalogue().find(row.gpu.name.rpartition(TYPE_SEPARATOR)[0] if row.gpu.of else row.gpu.name)
+    name = bundled_catalogue().find(row.gpu.name.rpartition(TYPE_SEPARATOR)[0] if row.gpu.mig_gpu else row.gpu.name)
     return bundled_catalogue().specs[name].compute_capability if name else None
 
 
 def _mig_mode(row: Row) -> str | None:
-    return "Enabled" if row.gpu.of else None
+    return "Enabled" if row.gpu.mig_gpu else None
 
 
 def _process(fact: Callable[[Process], str | None]) -> Callable[[Row], str | None]:

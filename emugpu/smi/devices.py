@@ -46,7 +46,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One emulated GPU. None: not known; `utilisation` is from 0 to 1. `of`: the GPU of a MIG instance."""
+    """One emulated GPU. None: not known; `utilisation` is from 0 to 1. `mig_gpu`: the GPU of a MIG instance."""
 
     index: int
     name: str
@@ -56,7 +56,7 @@ class Gpu:
     utilisation: float | None = None
     healthy: bool | None = None
     processes: tuple[Process, ...] = ()
-    of: Whole | None = None
+    mig_gpu: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,11 @@ def node_picture(admin_socket: Path) -> Picture:
 
 def counted(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """With the indexes that they have in the container, and so the GPUs on which MIG instances are."""
-    numbers = {uuid: n for n, uuid in enumerate(dict.fromkeys(gpu.of.uuid if gpu.of else gpu.uuid for gpu in gpus))}
+    numbers = {
+        uuid: n for n, uuid in enumerate(dict.fromkeys(gpu.mig_gpu.uuid if gpu.mig_gpu else gpu.uuid for gpu in gpus))
+    }
     return tuple(
-        replace(gpu, index=index, of=Whole(numbers[gpu.of.uuid], gpu.of.uuid) if gpu.of else None)
+        replace(gpu, index=index, mig_gpu=Whole(numbers[gpu.mig_gpu.uuid], gpu.mig_gpu.uuid) if gpu.mig_gpu else None)
         for index, gpu in enumerate(gpus)
     )
 

@@ -140,14 +140,14 @@ def listed(gpus: Sequence[Gpu]) -> list[str]:
     """A line for each GPU; one that is cut has a line for each of its MIG instances below it."""
     lines, seen = [], Counter[Whole]()
     for gpu in gpus:
-        if gpu.of is None:
+        if gpu.mig_gpu is None:
             lines.append(f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})")
             continue
         whole, _, profile = gpu.name.rpartition(TYPE_SEPARATOR)
-        if not seen[gpu.of]:
-            lines.append(f"GPU {gpu.of.index}: {whole} (UUID: {gpu.of.uuid})")
-        lines.append(f"  MIG {profile:<12}Device {seen[gpu.of]:>2}: (UUID: {gpu.uuid})")
-        seen[gpu.of] += 1
+        if not seen[gpu.mig_gpu]:
+            lines.append(f"GPU {gpu.mig_gpu.index}: {whole} (UUID: {gpu.mig_gpu.uuid})")
+        lines.append(f"  MIG {profile:<12}Device {seen[gpu.mig_gpu]:>2}: (UUID: {gpu.uuid})")
+        seen[gpu.mig_gpu] += 1
     return lines
 
 

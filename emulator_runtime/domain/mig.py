@@ -141,7 +141,9 @@ def check_places(devices: Iterable[Device], place: str) -> None:
         whole, profile = profile_of(device.gpu_type)
         if device.mig is None or profile is None:
             if device.mig is not None or profile is not None:
-                problem = f"device {device.index}: an instance has mig and a type such as {next(iter(_MEMORY_GB))}-MIG-1g.5gb"
+                problem = (
+                    f"device {device.index}: an instance has mig and a type such as {next(iter(_MEMORY_GB))}-MIG-1g.5gb"
+                )
                 raise InputError(place, f"{problem}; a whole GPU has neither")
             whole_gpus.add(device.index)
             continue
@@ -153,10 +155,14 @@ def check_places(devices: Iterable[Device], place: str) -> None:
         if any(other_type != whole for other_type, _ in beside):
             raise InputError(place, f"{gpu} has instances of {whole} and of {beside[0][0]}; a GPU has one type")
         if any(instance.overlaps(other) for _, other in beside):
-            raise InputError(place, f"{gpu}: device {device.index} overlaps another instance; see nvidia-smi mig -lgipp")
+            raise InputError(
+                place, f"{gpu}: device {device.index} overlaps another instance; see nvidia-smi mig -lgipp"
+            )
         beside.append((whole, instance))
         if sum(other.profile.compute_slices for _, other in beside) > COMPUTE_SLICES:
-            raise InputError(place, f"{gpu} has more than {COMPUTE_SLICES} compute slices; use fewer or smaller instances")
+            raise InputError(
+                place, f"{gpu} has more than {COMPUTE_SLICES} compute slices; use fewer or smaller instances"
+            )
     for gpu_index in sorted(whole_gpus & found.keys()):
         raise InputError(place, f"GPU {gpu_index} is whole and cut at once; remove the device or its instances")
 

@@ -190,12 +190,16 @@ def _resource(document: Field, node: str) -> ResourceEntry:
         sharing=sharing.text() if sharing is not None else EXCLUSIVE,
     )
     if resource.sharing != EXCLUSIVE and any(entry.device.mig is not None for entry in resource.devices):
-        raise members["devices"].error(f"has MIG instances, which have one holder each, but is shared ({resource.sharing})")
+        raise members["devices"].error(
+            f"has MIG instances, which have one holder each, but is shared ({resource.sharing})"
+        )
     return resource
 
 
 def _device(document: Field, node: str) -> DeviceEntry:
-    members = document.members(("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason", "mig"))
+    members = document.members(
+        ("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason", "mig")
+    )
     device = Device(
         node=node,
         index=members["index"].whole(most=MAX_INDEX),

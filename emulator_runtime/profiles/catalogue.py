@@ -14,7 +14,14 @@ from types import MappingProxyType
 
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.gpu import GpuSpec
-from emulator_runtime.domain.mig import TYPE_SEPARATOR, MigProfile, instance_type, instance_types, mig_profiles, profile_of
+from emulator_runtime.domain.mig import (
+    TYPE_SEPARATOR,
+    MigProfile,
+    instance_type,
+    instance_types,
+    mig_profiles,
+    profile_of,
+)
 from emulator_runtime.domain.units import MIB
 
 _DATA = Path(__file__).with_name("gpus.json")

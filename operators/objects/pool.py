@@ -193,7 +193,9 @@ class Mig(Part):
         ),
         Rule(
             "configs: a GPU is cut in one way; name each index once",
-            holds=lambda mig: len({i for c in mig.configs for i in c.devices}) == sum(len(c.devices) for c in mig.configs),
+            "self.configs.all(c, !has(c.devices) || c.devices.all(i, "
+            "self.configs.exists_one(d, has(d.devices) && i in d.devices)))",
+            lambda mig: len({i for c in mig.configs for i in c.devices}) == sum(len(c.devices) for c in mig.configs),
             at="configs",
         ),
         Rule(
@@ -303,8 +305,10 @@ class PoolSpec(Part):
             "spec.mig.configs: names a GPU that spec.gpus doesn't have; indexes begin at 0 and count over all types",
             "!has(self.mig) || self.mig.configs.all(c, !has(c.devices) || c.devices.all(i, has(self.gpus) && "
             "i < self.gpus.map(g, g.count).sum()))",
-            lambda spec: spec.mig is None
-            or all(i < sum(g.count for g in spec.gpus) for c in spec.mig.configs for i in c.devices),
+            lambda spec: (
+                spec.mig is None
+                or all(i < sum(g.count for g in spec.gpus) for c in spec.mig.configs for i in c.devices)
+            ),
             at="mig.configs",
         ),
     )
@@ -326,7 +330,8 @@ class PoolSpec(Part):
         description="Several holders for one device, in the terms of NVIDIA's device plugin.",
     )
     mig: Mig | None = Field(
-        None, description="GPUs that are cut into MIG instances, each a device with one holder; none where this is absent."
+        None,
+        description="GPUs that are cut into MIG instances, each a device with one holder; none where this is absent.",
     )
     imitated: Imitated = Field(
         Imitated.model_construct(), alias="compat", description="What the pool imitates beyond its own names."

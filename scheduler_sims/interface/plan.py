@@ -12,8 +12,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.mig import slowest_type
+from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.sharing.demands import WHOLE_MILLI
 
 WHOLE_DEVICE_MILLI = WHOLE_MILLI

@@ -55,8 +55,10 @@ def _device(entry: object, node: str, place: str) -> Device:
     match entry:
         case {"index": bool()} | {"memory_bytes": bool()}:
             pass
-        case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory)} if index >= 0 and memory > 0:
-            mig = mig_place(Field(place, "mig", entry["mig"])) if "mig" in entry else None
+        case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory), **more} if (
+            index >= 0 and memory > 0
+        ):
+            mig = mig_place(Field(place, "mig", more["mig"])) if "mig" in more else None
             return Device(node, index, gpu_type, memory, mig)
     raise InputError(place, "must have index (>= 0), gpu_type (a text) and memory_bytes (> 0)")
 
