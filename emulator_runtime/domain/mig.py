@@ -104,8 +104,8 @@ def profile_of(gpu_type: str) -> tuple[str, MigProfile | None]:
 def rate_milli(gpu_type: str) -> int:
     """The throughput of a device of this type, in thousandths of the whole GPU's: 1000 unless it is an instance.
 
-    This is the one place that says how much slower an instance is. Profiles (profiles/table.py) and stated times
-    (workloads/step_costs) are divided by it, for predictions and for job processes alike.
+    This is the one place that says how much slower an instance is. Profiles (profiles/table.py), stated times
+    (workloads/step_costs) and the work of a user's own program (program/device.py) are divided by it.
     """
     profile = profile_of(gpu_type)[1]
     return 1000 if profile is None else profile.rate_milli

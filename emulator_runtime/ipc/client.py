@@ -1,15 +1,20 @@
-"""The client of the sharing manager, used by jobs. If the manager is unavailable, replies are delayed but not the emulated
-device: requests carry their issue time and are repeated after a reconnect, and a repeated request gets the same reply."""
+"""The client of the sharing manager, used by jobs.
+
+A process has the time of its own devices without asking: it reports what it uses, and goes on while the manager is unavailable.
+Time of shared devices is demanded and decided later; if the manager is unavailable, answers are delayed but not the device:
+demands carry the time at which they are ready and are repeated after a reconnect, and a repeated one gets the same answer.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from emulator_runtime.domain.errors import ManagerUnavailableError, ProtocolError, RefusedError
+from emulator_runtime.domain.errors import DeviceLostError, ManagerUnavailableError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S
@@ -30,6 +35,8 @@ _LONGEST_PAUSE_NS = 200_000_000
 _LEAST_ANSWER_S = 1.0
 _MAX_REASON = 2000
 _LONGEST_WAIT_S = 3600.0
+_COALESCED_NS = 10_000_000
+"""Use of own devices is reported when it reaches so far beyond what was reported last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,33 @@ class _Wanted:
     remaining_ns: int
 
 
+@dataclass(slots=True)
+class _Use:
+    """What the manager hasn't been told: steps done, and the time of own devices. `reported_ns`: until when it has been told."""
+
+    message: Message | None = None
+    reported_ns: int = 0
+
+    def add(self, lease: Lease, steps_done: int | None) -> None:
+        """Lengthen the report by a piece of time."""
+        before = self.message or {"from_ns": lease.start_ns, "work_ns": 0}
+        work_ns = whole(before, "work_ns") + lease.end_ns - lease.start_ns
+        self.message = {"op": "report", **before, "until_ns": lease.end_ns, "work_ns": work_ns}
+        if steps_done is not None:
+            self.message["steps_done"] = steps_done
+
+    @property
+    def due(self) -> bool:
+        return self.message is not None and whole(self.message, "until_ns") >= self.reported_ns + _COALESCED_NS
+
+    def taken(self) -> Message | None:
+        """The report, if there is one; it counts as sent."""
+        message, self.message = self.message, None
+        if message is not None:
+            self.reported_ns = whole(message, "until_ns")
+        return message
+
+
 class ManagerClient:
     """The connection of one job. Raises RefusedError, OutOfMemoryError, DeviceLostError or ProtocolError as the manager
     replies, and ManagerUnavailableError if the manager is unavailable for longer than `patience`.
@@ -92,9 +126,12 @@ class ManagerClient:
     `job_id` may be empty if the manager knows the job from its pod. With `follow_host`, the manager sends changes of the
     job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index), `shared`
     (other jobs use the devices, too) and `steps_done`, the step at which the run continues.
+
+    `session` names one of several processes of a container, different from any other that it has had; only the process without a
+    name counts steps and ends the run. `only`: places of the devices that the process uses, if not all.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         path: Path,
         token: str,
@@ -103,6 +140,8 @@ class ManagerClient:
         patience: Patience | None = None,
         follow_host: bool = False,
         messages: Messages | None = None,
+        session: str = "",
+        only: Sequence[int] | None = None,
     ) -> None:
         self._path = path
         self._token = token
@@ -119,7 +158,11 @@ class ManagerClient:
         self._stop: tuple[int, int] | None = None
         """When the manager asked for the end of the run, and the last step that it answers."""
         self._steps_done: int | None = None
-        self._after_ns = 0
+        self._after_ns = self._free_ns = 0
+        self._use = _Use()
+        self._session, self._only = session, only
+        self._away_ns: int | None = None
+        """Since when the manager is unavailable (host time), while the job goes on without it."""
         self._memory: tuple[int, int] | None = None
         self._ended = ""
         self._connected_before = False
@@ -141,6 +184,7 @@ class ManagerClient:
         self._connected_before = False
         self._steps_done = steps_done
         self._wanted = self._stop = None
+        self._free_ns, self._use = 0, _Use()
         self._pieces.clear()
         self._request_as_holder(None)
 
@@ -150,21 +194,34 @@ class ManagerClient:
         self._request_as_holder(self._reservation())
 
     def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease:
-        """Request device time for `step`, issued at `issue_ns`, and wait for the answer. `Lease.stop` means that the run must
-        end instead, at `start_ns`. `remaining_ns`: device time of the steps that are left, this one included."""
-        self._steps_done = step
-        if self._demands:
-            return self._demanded(_Wanted(step, duration_ns, issue_ns, remaining_ns))
-        reply = self._request_as_holder({"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns})
-        if reply.get("stop"):
+        """Device time for `step`, issued at `issue_ns`: at once on own devices, otherwise when the manager has answered.
+        `Lease.stop` means that the run must end instead, at `start_ns`. `remaining_ns`: device time of the steps that are left,
+        this one included."""
+        try:
+            return self._lease(_Wanted(step, duration_ns, issue_ns, remaining_ns))
+        except ProtocolError:
+            self.close()  # the rest of the stream can't be parsed
+            raise
+
+    def _lease(self, wanted: _Wanted) -> Lease:
+        self._steps_done, issue_ns = wanted.step, wanted.issue_ns
+        if not self.demands:
+            self._stay_connected()
+        if self.demands:
+            return self._demanded(wanted)
+        if self._stop is not None and not self._session:
             return Lease(issue_ns, issue_ns, stop=True)
-        lease = Lease(whole(reply, "start_ns"), whole(reply, "end_ns"))
-        self._after_ns = lease.start_ns
+        start_ns = max(issue_ns, self._free_ns)
+        lease = Lease(start_ns, start_ns + wanted.duration_ns)
+        self._after_ns, self._free_ns = lease.start_ns, lease.end_ns
+        self._use.add(lease, None if self._session else wanted.step)
+        if self._use.due:
+            self._send_use()
         return lease
 
     def demand(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
         """Demand time of shared devices for a step; `lease` waits for the answer. On exclusive devices there is nothing to do."""
-        if self._demands and self._stop is None:
+        if self.demands and (self._stop is None or self._session):
             self._want(_Wanted(step, duration_ns, issue_ns, remaining_ns))
 
     def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
@@ -173,6 +230,28 @@ class ManagerClient:
         present_ns = max((lease.start_ns for _, lease in self._pieces.values()), default=0)
         if issue_ns <= present_ns + MAX_UNIT_NS:
             self.demand(step, duration_ns, issue_ns, remaining_ns)
+
+    def report(self, steps_done: int) -> None:
+        """Report finished steps, for a program that has its devices in other sessions."""
+        self._steps_done = steps_done
+        self._stay_connected()
+        self._send({"op": "report", "steps_done": steps_done})
+
+    @property
+    def demands(self) -> bool:
+        """Whether the devices are shared, so that their time is demanded and decided later."""
+        return any(device.mode != EXCLUSIVE for device in self.devices)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the manager has asked for the end of the run."""
+        self._stay_connected()
+        return self._stop is not None
+
+    def answered(self, step: int) -> bool:
+        """Whether the demand for `step` has been answered. Doesn't wait."""
+        self._stay_connected()
+        return len([number for number, _ in self._pieces.values() if number == step]) == len(self.devices)
 
     def release(self, steps_done: int) -> None:
         """Release the devices after a stop; the checkpoint is written."""
@@ -206,14 +285,34 @@ class ManagerClient:
             self._channel.close()
             self._channel = None
 
-    @property
-    def _demands(self) -> bool:
-        """Whether the devices are shared, so that their time is demanded and decided later."""
-        return any(device.mode != EXCLUSIVE for device in self.devices)
+    def _stay_connected(self) -> None:
+        """Learn what the manager has to say. If it is unavailable, try to reach it, but wait for it only if that has lasted
+        longer than the patience."""
+        try:
+            if self._channel is not None:
+                self._take_notifications()
+                if not self._channel.ended:
+                    return
+                self.close()
+            self._try(None)
+            self._away_ns = None
+        except ManagerUnavailableError:
+            self._away_ns = self._patience.now() if self._away_ns is None else self._away_ns
+            if self._patience.now() - self._away_ns > self._patience.seconds * NS_PER_S:
+                self._request(None)
+                self._away_ns = None
+        self._check_not_ended()
+
+    def _send_use(self) -> None:
+        """Report the time of own devices that hasn't been reported."""
+        if self._channel is not None and (message := self._use.taken()) is not None:
+            self._send(message)
 
     def _demanded(self, wanted: _Wanted) -> Lease:
         """The pieces of all devices for this step, from the earliest start to the latest end."""
-        self._send({"op": "report", "steps_done": wanted.step})
+        self._send_use()
+        if not self._session:
+            self._send({"op": "report", "steps_done": wanted.step})
         self._want(wanted)
         while True:
             if self._channel is None:
@@ -259,7 +358,8 @@ class ManagerClient:
             try:
                 self._channel.send(message)
             except ManagerUnavailableError:
-                self._channel.fill()  # what the manager has said before it went counts
+                with contextlib.suppress(ProtocolError):
+                    self._channel.fill()  # what the manager has said before it went counts
 
     def _take_notifications(self) -> None:
         """Apply what the manager has sent between replies. Raises ProtocolError, and the manager's error about a message."""
@@ -272,12 +372,18 @@ class ManagerClient:
                     self._pieces[text(message, "resource")] = whole(message, "sequence"), lease
                 case control.STOP:
                     self._stop = whole(message, "at_ns"), whole(message, "last", least=-1)
+                case control.MODE:
+                    uuid, mode = text(message, "resource"), text(message, "mode")
+                    self.devices = tuple(replace(d, mode=mode) if d.uuid == uuid else d for d in self.devices)
+                case control.LOST:
+                    raise DeviceLostError(text(message, "error"))
                 case _:
                     self._share = share_in(message, least_cpu_milli=0)
         if (error := self._channel.read_already()) is not None:  # messages are answered only by errors
             raise_for(error)
 
     def _end(self, state: str, message: Message) -> None:
+        self._send_use()
         self._memory = self._wanted = None  # not needed any more; reserving it again after a reconnect could fail
         steps_done = message.get("steps_done")
         if isinstance(steps_done, int):
@@ -289,9 +395,12 @@ class ManagerClient:
     def _request_as_holder(self, message: Message | None) -> Message:
         """A request that is an error once the grant has ended."""
         reply = self._request(message)
+        self._check_not_ended()
+        return reply
+
+    def _check_not_ended(self) -> None:
         if self._ended:
             raise RefusedError(f"the grant of job {self.job_id!r} has ended ({self._ended})")
-        return reply
 
     def _request(self, message: Message | None) -> Message:
         """Send a message (None: only attach). Reconnects and repeats it while the manager is unavailable."""
@@ -332,7 +441,7 @@ class ManagerClient:
             raise
         self.reconnects += self._connected_before
         self._channel, self._connected_before = channel, True
-        if self._demands:
+        if self.demands:
             self._messages.watch(self._connection_name, channel)
 
     def _take(self, reply: Message) -> None:
@@ -346,6 +455,7 @@ class ManagerClient:
             if self._steps_done is None and "steps_done" in reply:
                 self._steps_done = whole(reply, "steps_done")
             self.devices = tuple(_device(entry) for entry in mappings(reply, "devices"))
+            self._free_ns = max(self._free_ns, whole(reply, "free_ns", 0))
 
     def _attachment(self) -> Message:
         attachment: Message = {
@@ -359,6 +469,10 @@ class ManagerClient:
             attachment["job_id"] = self.job_id
         if self._follow_host:
             attachment["host"] = True
+        if self._only is not None:
+            attachment["devices"] = list(self._only)
+        if self._session:
+            return attachment | {"session": self._session}
         return attachment if self._steps_done is None else attachment | {"steps_done": self._steps_done}
 
     @property

@@ -10,8 +10,8 @@ from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.fields import whole
 from emulator_runtime.ipc.frames import Message
 
-RESIZE, PIECE, STOP = "resize", "piece", "stop"
-_NOTIFICATIONS = frozenset({RESIZE, PIECE, STOP})
+RESIZE, PIECE, STOP, MODE, LOST = "resize", "piece", "stop", "mode", "lost"
+_NOTIFICATIONS = frozenset({RESIZE, PIECE, STOP, MODE, LOST})
 
 
 def resize_message(host: HostShare) -> Message:

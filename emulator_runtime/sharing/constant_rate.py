@@ -31,6 +31,9 @@ class ConstantRate(WithSessions):
         """Answers at once, also demands that become ready after `now_ns`: no other session can come before them."""
         return [self._served(queued.demand) for queued in list(self._sessions.queued.values())]
 
+    def hold(self, until_ns: int) -> None:
+        self._free_ns = max(self._free_ns, until_ns)
+
     def leave(self, session: str, now_ns: int) -> None:
         self._sessions.leave(session)
         self._free_ns = min(self._free_ns, now_ns)

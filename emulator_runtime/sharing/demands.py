@@ -231,4 +231,4 @@ class WithSessions:
         return None
 
     def hold(self, until_ns: int) -> None:
-        """No effect: work overlaps, or only one session can have any."""
+        """No effect where work overlaps."""

@@ -9,6 +9,8 @@ that is long enough removes it. CPU time between two calls belongs to the job an
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Protocol
 
 from emulator_runtime.domain.clock import Clock
@@ -37,6 +39,35 @@ class OwnDevice:
         return Lease(start, self._free_ns)
 
 
+class OwnTime:
+    """The time of a program whose device is emulated: the clock without the lag of its waits and of the emulator's own calls. CPU
+    time between two calls belongs to the program and always counts. For any number of threads, whose lags add up.
+
+    Each wait adds its lag to `lags`.
+    """
+
+    def __init__(self, clock: Clock, lags: LagHistogram | None = None) -> None:
+        self._clock = clock
+        self.lags = LagHistogram() if lags is None else lags
+        self.lag_ns = 0
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[int]:
+        """A call of the emulator, which takes none of the program's time. Gives the program's time."""
+        entered = self._clock.now_ns()
+        yield entered - self.lag_ns
+        self.lag_ns += self._clock.now_ns() - entered
+
+    def wait_until_ns(self, end_ns: int) -> None:
+        """Wait until work ends that may have ended already. Raises LateError on a strict clock."""
+        now = self._clock.now_ns()
+        resumed = max(end_ns, now - self.lag_ns)
+        if end_ns > now:
+            now = end_ns + self._clock.wait_until_ns(end_ns)
+        self.lags.add(now - resumed)
+        self.lag_ns = self._clock.now_ns() - resumed
+
+
 class DeviceStream:
     """A queue of device work that runs in order; for one thread. All times are emulated nanoseconds.
 
@@ -44,16 +75,19 @@ class DeviceStream:
     """
 
     def __init__(self, clock: Clock, device: LeaseSource, lags: LagHistogram | None = None) -> None:
-        self._clock = clock
+        self._time = OwnTime(clock, lags)
         self._device = device
-        self.lags = LagHistogram() if lags is None else lags
         self._end_ns: int | None = None
-        self._lag_ns = 0
+
+    @property
+    def lags(self) -> LagHistogram:
+        """The lag of each wait."""
+        return self._time.lags
 
     @property
     def lag_ns(self) -> int:
         """How far the clock is ahead of the job's own time: the lag that no wait has removed yet."""
-        return self._lag_ns
+        return self._time.lag_ns
 
     def issue(self, duration_ns: int, issue_ns: int | None = None) -> Lease:
         """Issue work of `duration_ns` to the device without waiting for it; the lease says when it starts and ends.
@@ -63,23 +97,16 @@ class DeviceStream:
         """
         if duration_ns < 0:
             raise InputError("duration_ns", f"device work can't take {duration_ns} ns; give 0 or more")
-        entered = self._clock.now_ns()
-        lease = self._device.lease(duration_ns, entered - self._lag_ns if issue_ns is None else issue_ns)
-        self._end_ns = lease.end_ns
-        self._lag_ns += self._clock.now_ns() - entered
-        return lease
+        with self._time.call() as now_ns:
+            lease = self._device.lease(duration_ns, now_ns if issue_ns is None else issue_ns)
+            self._end_ns = lease.end_ns
+            return lease
 
     def synchronize(self) -> int:
         """Wait until all issued work has ended. Returns the remaining lag. Raises LateError on a strict clock."""
-        end, now = self._end_ns, self._clock.now_ns()
-        if end is None:
-            return self._lag_ns
-        resumed = max(end, now - self._lag_ns)  # in the job's own time; the work may have ended before this call
-        if end > now:
-            now = end + self._clock.wait_until_ns(end)
-        self.lags.add(now - resumed)
-        self._lag_ns = self._clock.now_ns() - resumed
-        return self._lag_ns
+        if self._end_ns is not None:
+            self._time.wait_until_ns(self._end_ns)
+        return self.lag_ns
 
     def step(self, duration_ns: int) -> Lease:
         """Issue work and wait for its end."""

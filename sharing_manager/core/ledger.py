@@ -108,17 +108,17 @@ class Ledger:
         grant.oom_logged = False
         if steps_done is not None and steps_done != grant.steps_done:
             if steps_done < grant.steps_done:  # not after a lost connection: demands are numbered from anew
-                self.shared.leave(grant)
+                self.shared.leave_session(grant.main)
             self.forget_lease(grant)
             self.progress_to(grant, steps_done)
         if grant.state is not GrantState.ATTACHED:
             grant.state = GrantState.ATTACHED
             self.record("attached", grant, ",".join(grant.devices))
 
-    def record_lease(self, grant: Grant, step: int, lease: Lease) -> None:
-        """Record a lease of the grant, before the job receives the answer."""
+    def record_lease(self, grant: Grant, step: int, lease: Lease, work_ns: int) -> None:
+        """Record time of the grant's devices, in which it does step `step`; the steps before are done."""
         grant.floor_ns = lease.end_ns
-        grant.leased_ns += lease.end_ns - lease.start_ns
+        grant.leased_ns += work_ns
         grant.last_step, grant.last_lease = step, lease
         self._leases.record(grant.digest, step, lease)
 
@@ -132,11 +132,12 @@ class Ledger:
         grant.last_step, grant.last_lease = VOID, None
 
     def abandon_lease(self, grant: Grant) -> None:
-        """The process that requested the lease has ended: return the time after now, and forget the answer."""
+        """The main process has ended: return the time after now that it has on devices of its own, and forget the answer."""
         now_ns = self.clock.now_ns()
-        self.shared.leave(grant)
+        self.shared.leave_session(grant.main)
         self.forget_lease(grant)
-        self.pool.cut(grant.holder, grant.uuids, now_ns)
+        others = {uuid for session in grant.named.values() for uuid in session.uuids}
+        self.pool.cut(grant.holder, [uuid for uuid in grant.uuids if uuid not in others], now_ns)
         self._leases.forget(grant.digest)
         grant.floor_ns = now_ns
 
@@ -160,6 +161,8 @@ class Ledger:
         """Remove the grant from its devices, and return its unused leases."""
         if grant.live and (grant.of_owner or grant.state is GrantState.ATTACHED):
             self.shared.leave(grant)
+            for session in grant.sessions:
+                self.pool.free_memory(session.key, session.uuids)
             self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
         grant.state, grant.stopping = state, False
         grant.last_step, grant.last_lease = VOID, None

@@ -15,23 +15,27 @@ from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S, to_ns
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.grant_files import token_digest
 from emulator_runtime.node.inventory import Inventory
-from emulator_runtime.sharing.demands import MAX_UNIT_NS, Demand, Terms
-from emulator_runtime.sharing.modes import Mode
+from emulator_runtime.sharing.demands import MAX_UNIT_NS, WHOLE_MILLI, Demand, Piece, Terms
+from emulator_runtime.sharing.modes import FIFO
 from sharing_manager.core.ledger import Ledger, OnEvent
 from sharing_manager.core.pods import Pods
 from sharing_manager.core.shared_time import Decision, SharedTime, too_long
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState, derived_token
+from sharing_manager.grants.session import MAX_SESSIONS, Session
 from sharing_manager.persistence.event_log import EventLog
 from sharing_manager.persistence.lease_book import LeaseBooks
 from sharing_manager.telemetry.model import NodeTelemetry
 from sharing_manager.telemetry.snapshot import Counters, snapshot
 
 STOP = Lease(0, 0, stop=True)
+MAX_USE_NS = to_ns(MAX_SECONDS)
+MAX_AHEAD_NS = 10 * NS_PER_S
+"""How far ahead of now a process may say that a device works for it: programs submit work before the device begins it."""
 AFTER_START = 30
 """Seconds of the host after the manager's start in which demands may be late: the patience of clients."""
 
@@ -65,8 +69,14 @@ class Manager:
         self._counters = Counters()
         self._late_ns, self._started_ns = late_ns, clock.now_ns()
         self.pods = Pods(self._ledger)
-        self.on_stop: Callable[[Grant, int], None] = lambda *_: None
-        """Called with a grant whose run is to stop, and the number of the last demand that is answered."""
+        self.on_stop: Callable[[Grant], None] = lambda _: None
+        """Called with a grant whose run is to stop."""
+        self.on_loss: Callable[[Grant, str, str], None] = lambda *_: None
+        """Called with a grant that has lost a device, the device, and the reason."""
+        self.on_shared: Callable[[Grant, str], None] = lambda *_: None
+        """Called with a grant whose device is shared from now on."""
+        self.on_revoked: Callable[[Grant], None] = lambda _: None
+        """Called with a grant that its owner has ended."""
 
     # --- for the node's owner (a cluster, an administrator) ---------------------------------------------------------
 
@@ -108,15 +118,17 @@ class Manager:
         for grant in self._live_of(job_id):
             if not grant.stopping:
                 grant.stopping = True
-                last = self._shared.stop(grant)
+                for session in grant.sessions:
+                    self._shared.stop(session)
                 self._ledger.record("stopping", grant)
-                self.on_stop(grant, last)
+                self.on_stop(grant)
 
     def revoke(self, job_id: str, reason: str) -> None:
         """Take a job's devices away at once, because its process has ended."""
         for grant in self._live_of(job_id):
             if grant.of_owner:
                 self._end(grant, GrantState.FAILED, grant.steps_done, reason)
+                self.on_revoked(grant)
             else:
                 self.pods.end(grant, reason)
 
@@ -145,10 +157,17 @@ class Manager:
 
     def apply_inventory(self, inventory: Inventory) -> None:
         """Replace the inventory. Writes an event for each holder that loses a device by this."""
+        exclusive = {device.device.uuid for device in self._pool.all() if not device.mode.shared}
         for loss in self._pool.apply_inventory(inventory):
             for grant in self.grants():
                 if grant.holder in loss.holders:
-                    self._ledger.record("device-lost", grant, f"device {loss.uuid} is lost: {loss.reason}")
+                    problem = f"device {loss.uuid} is lost: {loss.reason}"
+                    self._ledger.record("device-lost", grant, problem)
+                    self.on_loss(grant, loss.uuid, problem)
+        for uuid in sorted(uuid for uuid in exclusive if self._pool.mode(uuid).shared):
+            for grant in self.grants():
+                if uuid in grant.uuids:
+                    self.on_shared(grant, uuid)
 
     def telemetry(self, only: Collection[str] | None = None) -> NodeTelemetry:
         """The current state of all devices, or of those in `only`. (The service adds the counts of connections.)"""
@@ -178,26 +197,71 @@ class Manager:
             self._ledger.begin(grant, steps_done, after_ns)
         return grant
 
-    def devices_of(self, grant: Grant) -> list[Device]:
-        return self._pool.specs(grant.uuids)
+    def specs(self, session: Session) -> list[Device]:
+        """The devices that the session uses."""
+        return self._pool.specs(session.uuids)
 
     def shared(self, grant: Grant) -> bool:
         """Whether other holders may compute on one of the grant's devices."""
-        return any(mode.shared for mode in self.modes_of(grant))
+        return any(self._pool.mode(uuid).shared for uuid in grant.uuids)
 
-    def modes_of(self, grant: Grant) -> list[Mode]:
-        """The way in which each of the grant's devices is shared."""
-        return [self._pool.mode(uuid) for uuid in grant.uuids]
+    def whole_devices(self, grant: Grant) -> int:
+        """How many whole devices the grant's parts of devices add up to; 1 at least."""
+        devices = (self._pool.find(uuid) for uuid in grant.uuids)
+        parts = [grant.terms_of(d.device.uuid, d.replicas).milli for d in devices if d is not None]
+        return max(1, sum(parts) // WHOLE_MILLI)
 
-    def reserve(self, grant: Grant, wanted: Reservation) -> None:
-        """Reserve memory on each of the grant's devices. Raises OutOfMemoryError, DeviceLostError, or RefusedError if
-        the grant has ended."""
+    def mode_for(self, session: Session, uuid: str) -> str:
+        """The name of the way in which a session shares one of its devices: with other holders, or with processes of its own
+        container, which take turns."""
+        mode = self._pool.mode(uuid)
+        others = [other for other in session.grant.sessions if other is not session and other.connected]
+        return FIFO.name if not mode.shared and any(uuid in other.uuids for other in others) else mode.name
+
+    def free_ns(self, session: Session) -> int:
+        """When the session's devices are free for it."""
+        devices = (self._pool.find(uuid) for uuid in session.uuids)
+        return max([session.floor_ns, *(device.arbiter.free_at_ns() for device in devices if device is not None)])
+
+    def open_session(self, grant: Grant, name: str, places: Iterable[int] | None = None) -> Session:
+        """A process of an attached grant has connected: the main one ("" as its name), or a further one. `places`: which of
+        the grant's devices it uses, if not all. The result may be a session that the process has opened before.
+
+        Raises ProtocolError for a place that the grant doesn't have, and RefusedError for too many sessions.
+        """
+        wanted = None if places is None else tuple(dict.fromkeys(places))
+        if wanted is not None and any(place >= len(grant.uuids) for place in wanted):
+            raise ProtocolError(f"field 'devices': {grant.name} has {len(grant.uuids)} devices, counted from 0")
+        session = grant.named.get(name) if name else grant.main
+        if session is None:
+            if len(grant.named) >= MAX_SESSIONS:
+                raise RefusedError(f"{grant.name} has {MAX_SESSIONS} processes connected; end some")
+            session = grant.named[name] = Session(grant, name, since_ns=self._clock.now_ns())
+        session.only = None if wanted is None else tuple(grant.uuids[place] for place in wanted)
+        self._shared.claim(session)
+        return session
+
+    def close_session(self, session: Session) -> None:
+        """The session's connection was closed. Its memory is freed. The grant's main session stays until its process reconnects
+        or the grant ends; others end."""
+        session.pid, session.connected = 0, False
+        if session.grant.live:
+            self._pool.free_memory(session.key, session.uuids)
+            if session.name:
+                self._shared.leave_session(session)
+        if session.name:
+            session.grant.named.pop(session.name, None)
+
+    def reserve(self, session: Session, wanted: Reservation, uuid: str = "") -> None:
+        """Reserve memory on each of the session's devices, or on one of them. Raises OutOfMemoryError, DeviceLostError, or
+        RefusedError if the grant has ended."""
+        grant, uuids = session.grant, _named(session, uuid)
         _check_live(grant)
         if wanted.peak_bytes < wanted.persistent_bytes:
             raise ProtocolError("field 'peak_bytes' must not be below 'persistent_bytes'")
-        self._pool.check(grant.holder, grant.uuids)
+        self._pool.check(grant.holder, uuids)
         try:
-            self._pool.reserve(grant.holder, grant.uuids, wanted)
+            self._pool.reserve(session.key, uuids, wanted)
         except OutOfMemoryError as error:
             if not grant.oom_logged:  # log it once per run, however often the job asks
                 grant.oom_logged = True
@@ -228,7 +292,7 @@ class Manager:
                 f"step {step} is issued {-lag_ns} ns in the future; give job and manager the same EMUGPU clock"
             )
         self._pool.check(grant.holder, grant.uuids)
-        for mode in self.modes_of(grant):
+        for mode in map(self._pool.mode, grant.uuids):
             if mode.shared and mode.name != "fifo":
                 raise ProtocolError(
                     f"a device is shared by mode {mode.name}: demand its time (version 3 of the protocol)"
@@ -239,12 +303,12 @@ class Manager:
         if grant.stopping:
             return STOP
         lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
-        self._ledger.record_lease(grant, step, lease)
+        self._ledger.record_lease(grant, step, lease, duration_ns)
         self._counters.add(lag_ns)
         return lease
 
-    def demand(self, grant: Grant, uuid: str, wanted: Demand) -> None:
-        """Queue a demand for a shared device; `decide` answers it. A demand after the stop of the run isn't answered: the job has
+    def demand(self, session: Session, uuid: str, wanted: Demand) -> None:
+        """Queue a demand for a device; `decide` answers it. A demand after the stop of the run isn't answered: the job has
         a message about the stop (`on_stop`).
 
         A demand that comes more than a second of the host after it was ready counts as ready a second ago: otherwise a job could
@@ -253,26 +317,55 @@ class Manager:
 
         Raises ProtocolError as SharedTime.demand does, DeviceLostError, and RefusedError if the grant has ended.
         """
+        grant = session.grant
         _check_live(grant)
-        if uuid not in grant.uuids:
-            raise ProtocolError(f"field 'resource': {uuid} is no device of {grant.name}")
-        self._pool.check(grant.holder, (uuid,))
+        self._pool.check(grant.holder, _named(session, uuid))
         now_ns, late_ns = self._clock.now_ns(), self._late_ns()
         lag_ns = max(0, now_ns - wanted.ready_ns)
         self._counters.add(lag_ns)
         if lag_ns > late_ns and now_ns > self._started_ns + AFTER_START * late_ns:
             self._counters.late += 1
             wanted = replace(wanted, ready_ns=now_ns - late_ns)
-        self._shared.demand(grant, uuid, wanted)
+        if now_ns > self._started_ns + AFTER_START * late_ns:
+            self._shared.forget_unclaimed()
+        self._shared.demand(session, uuid, wanted)
 
-    def report(self, grant: Grant, steps_done: int) -> None:
-        """The job has completed `steps_done` steps; a lower number than before is an old message. Raises RefusedError."""
+    def report(
+        self, session: Session, steps_done: int | None = None, used: Piece | None = None, uuid: str = ""
+    ) -> None:
+        """The job has completed `steps_done` steps; a lower number than before is an old message. The session's exclusive
+        devices, or the one that is named, work for it in the interval `used`. (A shared or lost device isn't counted: it
+        became so while the message was under way.)
+
+        Raises ProtocolError for an interval that ends before it begins, does more work than it is long, is longer than
+        MAX_SECONDS or begins more than 10 s ahead; RefusedError if the grant has ended, or for steps that a further process
+        reports.
+        """
+        grant, now_ns = session.grant, self._clock.now_ns()
         _check_live(grant)
-        self._ledger.progress_to(grant, max(steps_done, grant.steps_done))
+        if steps_done is not None:
+            check_speaks(session)
+            self._ledger.progress_to(grant, max(steps_done, grant.steps_done))
+        if used is None:
+            return
+        uuids, lease = _named(session, uuid), Lease(used.start_ns, used.end_ns)
+        if not used.work_ns <= used.end_ns - used.start_ns <= MAX_USE_NS:
+            raise ProtocolError(f"{used.work_ns} ns of work from {used.start_ns} to {used.end_ns} ns is impossible")
+        if used.start_ns > now_ns + MAX_AHEAD_NS:
+            raise ProtocolError("field 'from_ns' is more than 10 s ahead; give job and manager the same EMUGPU clock")
+        for each in uuids:
+            device = self._pool.find(each)
+            if device is not None and not device.mode.shared and not device.loss_reason(grant.holder):
+                self._pool.book(grant.holder, each, lease, now_ns, work_ns=used.work_ns)
+        if steps_done is None:
+            grant.leased_ns += used.work_ns
+        else:
+            self._ledger.record_lease(grant, steps_done, lease, used.work_ns)
+        self._counters.add(max(0, now_ns - used.start_ns))
 
-    def last_number(self, grant: Grant) -> int:
-        """The number of the last demand that is answered to a grant that is asked to stop."""
-        return self._shared.stop(grant)
+    def last_number(self, session: Session) -> int:
+        """The number of the last demand that is answered to a session whose run is asked to stop."""
+        return self._shared.stop(session)
 
     def decide(self, until_ns: int) -> list[Decision]:
         """The answers to demands that are due by `until_ns`."""
@@ -294,12 +387,6 @@ class Manager:
         """The job reports that it has failed, with the reason."""
         self._end(grant, GrantState.FAILED, grant.steps_done, reason)
 
-    def detached(self, grant: Grant) -> None:
-        """The job's connection was closed. Its memory is freed; its grant stays until the job reconnects or is revoked."""
-        grant.pid = 0
-        if grant.live:
-            self._pool.free_memory(grant.holder, grant.uuids)
-
     def _end(self, grant: Grant, state: GrantState, steps_done: int, reason: str) -> None:
         if grant.state is state:
             return
@@ -316,6 +403,19 @@ class Manager:
     def flush_progress(self) -> None:
         """Write the steps that were completed since the last flush, as one range per job."""
         self._ledger.flush_progress()
+
+
+def check_speaks(session: Session) -> None:
+    """Raises RefusedError for a process that reports what only the job's main session may report."""
+    if session.name:
+        raise RefusedError(f"process {session.name} doesn't speak for {session.grant.name}: its main session does")
+
+
+def _named(session: Session, uuid: str) -> tuple[str, ...]:
+    """The session's devices, or the one that is named. Raises ProtocolError for a device that isn't the session's."""
+    if uuid and uuid not in session.uuids:
+        raise ProtocolError(f"field 'resource': {uuid} is no device of {session.grant.name}")
+    return (uuid,) if uuid else session.uuids
 
 
 def _check_live(grant: Grant) -> None:

@@ -35,8 +35,11 @@ class Pods:
         steps_done: int | None = None,
         after_ns: int = 0,
         known_steps: int | None = None,
+        *,
+        main: bool = True,
     ) -> Grant:
-        """Attach a container that presents the token of `grant`, for the first time or again.
+        """Attach a container that presents the token of `grant`, for the first time or again; not `main`: a further process of
+        it, which neither begins nor resumes the run.
 
         With `identity` None the pod is unknown, and the token alone is accepted. With `steps_done` None the process has
         just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
@@ -64,7 +67,7 @@ class Pods:
             ledger.record("granted", grant)
         elif steps_done is None:
             ledger.progress_to(grant, max(known, grant.steps_done))
-        if steps_done is None:
+        if steps_done is None and main:
             ledger.abandon_lease(grant)
         ledger.begin(grant, steps_done, after_ns)
         return grant

@@ -1,15 +1,24 @@
-"""Device time of devices that several holders share: what they demand, and what the devices' engines decide.
+"""Device time that processes demand: of devices that several holders share, and of a holder's device that several of its
+processes use.
 
 A demand names one device. It is answered by a piece of time once the device's engine has decided (emulator_runtime.sharing):
-decisions follow the times that demands state, not the order in which they arrive. A holder should queue its next demand while
+decisions follow the times that demands state, not the order in which they arrive. A process should queue its next demand while
 the present one is served; otherwise others always come first.
+
+The processes of one grant take turns within its part of a device, in the order in which their demands are ready, so that a
+container with more processes gets no larger part:
+
+    process a --+
+                +-- lane of the grant --+
+    process b --+                       +-- engine of the device
+    process c ----- lane of another ----+
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, ProtocolError
@@ -18,9 +27,11 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.sharing.demands import MAX_UNIT_NS, Answer, Demand, Piece
 from sharing_manager.devices.pool import DevicePool, ManagedDevice
 from sharing_manager.grants.grant import Grant
+from sharing_manager.grants.session import Session
 from sharing_manager.persistence.lease_book import LeaseBook
 
 _NOT_ANSWERED = -1, Lease(0, 0)
+MAX_NUMBER = 2**62
 _RESTORED = ""
 """The holder of a piece from before a restart."""
 _log = logging.getLogger("sharing_manager")
@@ -28,17 +39,88 @@ _log = logging.getLogger("sharing_manager")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An engine's answer to a demand of `grant` for the device `uuid`."""
+    """An engine's answer to a demand of `session` for the device `uuid`; its sequence is the session's number."""
 
-    grant: Grant
+    session: Session
     uuid: str
     answer: Answer
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The demands of one grant for one device. The engine has at most one that it has begun and one behind it.
+
+    `waiting`: by session. `begun`: by the number that the engine knows it by. The last one of `begun` may not have been begun
+    yet: then the engine says that it waits.
+    """
+
+    grant: Grant
+    device: ManagedDevice
+    waiting: dict[Session, Demand] = field(default_factory=dict)
+    begun: dict[int, tuple[Session, Demand]] = field(default_factory=dict)
+    number: int = 0
+    end_ns: int = 0
+    """When the last piece of the lane ends. A demand counts as ready then at the earliest, as it would if one process did it all;
+    otherwise several processes that wait in line at once would be served more often than one of another grant."""
+
+    def put(self, session: Session, demand: Demand) -> None:
+        """Queue a demand; it replaces one of the same session that waits."""
+        self.take_back()
+        self.waiting[session] = demand
+        self.feed()
+
+    def drop(self, session: Session) -> None:
+        """Forget the session's demand that waits."""
+        self.take_back()
+        self.waiting.pop(session, None)
+        self.feed()
+
+    def take_back(self) -> None:
+        """What the engine hasn't begun waits here again."""
+        if self.device.engine.waits(self.grant.holder):
+            self.device.engine.withdraw(self.grant.holder)
+            session, demand = self.begun.pop(self.number)
+            self.waiting[session] = demand
+
+    def feed(self) -> None:
+        """Pass on the demand that is ready first, if the engine has none of this grant behind the one that it serves."""
+        if self.waiting and not self.device.engine.waits(self.grant.holder):
+            ready = {session: demand.ready_ns for session, demand in self.waiting.items()}
+            session = min(ready, key=lambda each: (ready[each], each.name))
+            demand = self.waiting.pop(session)
+            self.number += 1
+            self.begun[self.number] = session, demand
+            ready_ns = max(demand.ready_ns, self.end_ns)
+            self.device.engine.submit(
+                replace(demand, session=self.grant.holder, sequence=self.number, ready_ns=ready_ns)
+            )
+
+    def answered(self, answer: Answer) -> tuple[Session, Answer]:
+        """Whose demand that was, and the answer with the session's own number."""
+        session, demand = self.begun.pop(answer.sequence)
+        self.end_ns = answer.piece.end_ns
+        return session, replace(answer, session=session.key, sequence=demand.sequence)
+
+    def take_over(self, lane: _Lane) -> None:
+        """Go on with the demands that wait in an earlier lane."""
+        self.waiting |= lane.waiting
+        self.feed()
+
+    def serves(self, session: Session) -> bool:
+        """Whether the engine has begun a demand of the session and hasn't answered it."""
+        return not self.waits(session) and any(owner is session for owner, _ in self.begun.values())
+
+    def waits(self, session: Session) -> bool:
+        """Whether the session has a demand that the engine hasn't begun."""
+        if session in self.waiting:
+            return True
+        return self.device.engine.waits(self.grant.holder) and self.begun[self.number][0] is session
 
 
 class SharedTime:
     """Decides up to the time that `decide` is given.
 
-    `pieces` keeps the last piece of each holder on each device, so that a repeated demand gets the same answer, and the last
+    `pieces` keeps the last piece of each session on each device, so that a repeated demand gets the same answer, and the last
     one of each device, which isn't free before; both also after a restart.
     """
 
@@ -46,76 +128,104 @@ class SharedTime:
         self._pool, self._clock, self._pieces = pool, clock, pieces
         self._last = dict(pieces.leases())
         self._asked = {slot: number for slot, (number, _) in self._last.items()}
-        """The number of the last demand of each holder for each device."""
+        """The number of the last demand of each session for each device."""
         self._restored_ns = {slot: last.end_ns for slot, (_, last) in self._last.items()}
         """When the last piece before the restart ends, until its device is used again."""
-        self._grants: dict[str, Grant] = {}
-        """By holder: the grants whose holders have joined an engine."""
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        """By UUID and holder: what holders demand of the devices that they use."""
         self._in_use: dict[str, ManagedDevice] = {}
-        """By UUID: the devices whose engines have sessions."""
-        self._ends_after: dict[str, int] = {}
-        """By holder: the number of the last demand that is answered, because the run is to stop."""
+        """By UUID: the devices whose engines have holders."""
+        self._ends_after: dict[Session, int] = {}
+        """The number of the last demand that is answered, because the run is to stop."""
         self._undelivered: list[Decision] = []
+        self._unclaimed = set(self._last)
         for device in pool.all():  # leases of older clients come after these pieces, too
-            _, last = self._last.get(_slot("device", device.device.uuid), _NOT_ANSWERED)
+            slot = _slot("device", device.device.uuid)
+            self._unclaimed.discard(slot)
+            _, last = self._last.get(slot, _NOT_ANSWERED)
             device.arbiter.occupy(_RESTORED, last.start_ns, last.end_ns)
 
-    def demand(self, grant: Grant, uuid: str, wanted: Demand) -> None:
-        """Queue a demand of an attached grant. A repeated one is answered again, or replaces the one that waits; one that comes
+    def demand(self, session: Session, uuid: str, wanted: Demand) -> None:
+        """Queue a demand of an attached session. A repeated one is answered again, or replaces the one that waits; one that comes
         after a stop isn't answered. It is ready when the last piece has ended, at the earliest.
 
-        Raises ProtocolError for a device that isn't shared, work that is too long or ready too far ahead, and a number before
-        that of the last answer.
+        Raises ProtocolError for work that is too long or ready too far ahead, and a number before that of the last answer.
         """
-        device = self._shared_device(uuid)
         self._check(wanted)
-        slot = _slot(grant.digest, uuid)
+        slot = _slot(session.owner, uuid)
         number, last = self._last.get(slot, _NOT_ANSWERED)
-        if wanted.sequence > self._ends_after.get(grant.holder, wanted.sequence):
+        if wanted.sequence > self._ends_after.get(session, wanted.sequence):
             return
         if wanted.sequence == number:
             piece = Piece(last.start_ns, last.end_ns, wanted.work_ns)
-            self._undelivered.append(Decision(grant, uuid, Answer(grant.holder, number, last.start_ns, piece)))
+            self._undelivered.append(Decision(session, uuid, Answer(session.key, number, last.start_ns, piece)))
         elif wanted.sequence < number:
             raise ProtocolError(f"demand {wanted.sequence} is out of order: demand {number} has been answered")
-        elif wanted.sequence != self._asked.get(slot) or not self._is_served(device, grant):
-            self._join(device, grant)
-            if device.engine.waits(grant.holder):
-                device.engine.withdraw(grant.holder)
-            device.engine.submit(replace(wanted, ready_ns=max(wanted.ready_ns, last.end_ns)))
-            self._asked[slot] = wanted.sequence
+        else:
+            lane = self._lane(session.grant, uuid)
+            if wanted.sequence != self._asked.get(slot) or not lane.serves(session):
+                lane.put(session, replace(wanted, ready_ns=max(wanted.ready_ns, last.end_ns)))
+                self._asked[slot] = wanted.sequence
 
-    def stop(self, grant: Grant) -> int:
-        """The grant's run is to stop after the step that is being served: take back the demands for the next one, which no
-        device has begun. Returns the number of the last demand that is answered; -1: none. A second call has no effect."""
+    def stop(self, session: Session) -> int:
+        """The run is to stop after the step that is being served: take back the demands for the next one, which no device has
+        begun. Returns the number of the last demand that is answered; -1: none. A second call has no effect.
+
+        All demands of a further process are answered: it knows where its step ends, and ends by itself.
+        """
+        if session.name:
+            return MAX_NUMBER
         last, waiting = -1, []
-        for device in self._devices(grant):
-            number = self._asked.get(_slot(grant.digest, device.device.uuid), -1)
-            if device.engine.waits(grant.holder):
-                waiting.append((device, number))
+        for uuid in session.uuids:
+            number = self._asked.get(_slot(session.owner, uuid), -1)
+            lane = self._lanes.get((uuid, session.grant.holder))
+            if lane is not None and lane.waits(session):
+                waiting.append((lane, number))
                 number -= 1
             last = max(last, number)
-        for device, number in waiting:
+        for lane, number in waiting:
             if number > last:
-                device.engine.withdraw(grant.holder)
-        return self._ends_after.setdefault(grant.holder, last)
+                lane.drop(session)
+        return self._ends_after.setdefault(session, last)
+
+    def claim(self, session: Session) -> None:
+        """The session is known again after a restart."""
+        self._unclaimed.difference_update(_slot(session.owner, uuid) for uuid in session.uuids)
+
+    def forget_unclaimed(self) -> None:
+        """The processes from before the restart that haven't come back have ended."""
+        for slot in self._unclaimed:
+            self._asked.pop(slot, None)
+            self._last.pop(slot, None)
+            self._pieces.forget(slot)
+        self._unclaimed.clear()
 
     def leave(self, grant: Grant) -> None:
         """The grant's run has ended: what devices would do for it after now isn't done, and its next run numbers its demands
         from anew."""
         now_ns = self._clock.now_ns()
-        for device in self._devices(grant):
-            if device.engine.uses(grant.holder):
-                self._decide(device, now_ns - 1)
-                device.engine.leave(grant.holder, now_ns)
-                if not device.engine.in_use:
-                    self._in_use.pop(device.device.uuid, None)
-                    device.settle()
-        self._undelivered = [decision for decision in self._undelivered if decision.grant is not grant]
-        self._grants.pop(grant.holder, None)
-        self._ends_after.pop(grant.holder, None)
         for uuid in grant.uuids:
-            self._forget_piece(grant, uuid, now_ns)
+            self._leave_device(grant, uuid, now_ns)
+        for session in grant.sessions:
+            self._forget(session, now_ns)
+
+    def leave_session(self, session: Session) -> None:
+        """A process has ended, and with it what devices would do for it after now; other processes of the grant go on."""
+        now_ns, grant = self._clock.now_ns(), session.grant
+        for uuid in session.uuids:
+            lane = self._lanes.get((uuid, grant.holder))
+            if lane is None:
+                continue
+            lane.drop(session)
+            if lane.serves(session) or self._end_ns(session, uuid) > now_ns:
+                lane.take_back()
+                self._leave_device(grant, uuid, now_ns)
+                self._pool.cut(grant.holder, (uuid,), now_ns)
+                others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
+                if lane.waiting or others_ns > now_ns:  # begin again without the session, after what others were given
+                    lane.device.arbiter.occupy(grant.holder, now_ns, max(now_ns, others_ns))
+                    self._lane(grant, uuid).take_over(lane)
+        self._forget(session, now_ns)
 
     def next_ns(self) -> int | None:
         """When `decide` has something to do; None: not before another demand."""
@@ -138,14 +248,55 @@ class SharedTime:
 
     def _decide(self, device: ManagedDevice, until_ns: int) -> None:
         uuid = device.device.uuid
-        for answer in device.engine.advance(until_ns):
-            grant, piece = self._grants[answer.session], answer.piece
+        for given in device.engine.advance(until_ns):
+            lane = self._lanes[uuid, given.session]
+            session, answer = lane.answered(given)
+            lane.feed()
+            piece = answer.piece
             lease = Lease(piece.start_ns, piece.end_ns)
-            self._record(_slot(grant.digest, uuid), answer.sequence, lease)
+            self._record(_slot(session.owner, uuid), answer.sequence, lease)
             self._record(_slot("device", uuid), answer.sequence, lease)
-            grant.leased_ns += piece.work_ns
-            self._pool.book(grant.holder, uuid, lease, self._clock.now_ns(), work_ns=piece.work_ns)
-            self._undelivered.append(Decision(grant, uuid, answer))
+            lane.grant.leased_ns += piece.work_ns
+            self._pool.book(lane.grant.holder, uuid, lease, self._clock.now_ns(), work_ns=piece.work_ns)
+            self._undelivered.append(Decision(session, uuid, answer))
+
+    def _lane(self, grant: Grant, uuid: str) -> _Lane:
+        """The grant's demands for the device; its engine knows the grant from now on. Raises ProtocolError."""
+        device = self._pool.find(uuid)
+        if device is None:
+            raise ProtocolError(f"field 'resource': there is no device {uuid} on this node")
+        self._in_use[uuid] = device
+        device.engine.hold(max(self._restored_ns.pop(_slot("device", uuid), 0), device.arbiter.free_at_ns()))
+        lane = self._lanes.get((uuid, grant.holder))
+        if lane is None:
+            device.engine.join(device.mode.session(grant.holder, grant.terms_of(uuid, device.replicas)))
+            lane = self._lanes[uuid, grant.holder] = _Lane(grant, device)
+        return lane
+
+    def _leave_device(self, grant: Grant, uuid: str, now_ns: int) -> None:
+        """The engine forgets the grant, after it has decided what was due before now."""
+        lane = self._lanes.get((uuid, grant.holder))
+        if lane is None:
+            return
+        engine = lane.device.engine
+        while (due_ns := engine.next_ns()) is not None and due_ns < now_ns:
+            self._decide(lane.device, due_ns)
+        self._decide(lane.device, now_ns - 1)
+        del self._lanes[uuid, grant.holder]
+        engine.leave(grant.holder, now_ns)
+        if not engine.in_use:
+            self._in_use.pop(uuid, None)
+            lane.device.settle()
+
+    def _end_ns(self, session: Session, uuid: str) -> int:
+        """When the session's last piece ends."""
+        return self._last.get(_slot(session.owner, uuid), _NOT_ANSWERED)[1].end_ns
+
+    def _forget(self, session: Session, now_ns: int) -> None:
+        self._ends_after.pop(session, None)
+        self._undelivered = [decision for decision in self._undelivered if decision.session is not session]
+        for uuid in session.uuids:
+            self._forget_piece(session, uuid, now_ns)
 
     def _record(self, slot: str, number: int, lease: Lease) -> None:
         """In memory at least: a full disk must not stop the jobs of the node."""
@@ -155,8 +306,8 @@ class SharedTime:
         except ClusterError as error:
             _log.warning("a restart will not know all device time: %s", error)
 
-    def _forget_piece(self, grant: Grant, uuid: str, now_ns: int) -> None:
-        slot, of_device = _slot(grant.digest, uuid), _slot("device", uuid)
+    def _forget_piece(self, session: Session, uuid: str, now_ns: int) -> None:
+        slot, of_device = _slot(session.owner, uuid), _slot("device", uuid)
         self._asked.pop(slot, None)
         found = self._last.pop(slot, None)
         if found is None:
@@ -171,12 +322,6 @@ class SharedTime:
             if (device := self._pool.find(uuid)) is not None:
                 device.arbiter.cut(_RESTORED, now_ns)
 
-    def _shared_device(self, uuid: str) -> ManagedDevice:
-        device = self._pool.find(uuid)
-        if device is None or not device.mode.shared:
-            raise ProtocolError(f"field 'resource': device {uuid} isn't shared; ask for a lease of it")
-        return device
-
     def _check(self, wanted: Demand) -> None:
         if wanted.work_ns > MAX_UNIT_NS:
             raise too_long(wanted.work_ns)
@@ -186,22 +331,6 @@ class SharedTime:
             raise ProtocolError(
                 f"demand {wanted.sequence} is ready in {to_s(ahead_ns):g} s; demand at most {limit_s:g} s ahead"
             )
-
-    def _is_served(self, device: ManagedDevice, grant: Grant) -> bool:
-        """Whether the device has begun the holder's last demand."""
-        return device.engine.uses(grant.holder) and not device.engine.waits(grant.holder)
-
-    def _join(self, device: ManagedDevice, grant: Grant) -> None:
-        self._grants[grant.holder] = grant
-        uuid = device.device.uuid
-        self._in_use[uuid] = device
-        device.engine.hold(max(self._restored_ns.pop(_slot("device", uuid), 0), device.arbiter.free_at_ns()))
-        if not device.engine.uses(grant.holder):
-            device.engine.join(device.mode.session(grant.holder, grant.terms_of(uuid, device.replicas)))
-
-    def _devices(self, grant: Grant) -> list[ManagedDevice]:
-        found = (self._pool.find(uuid) for uuid in grant.uuids)
-        return [device for device in found if device is not None]
 
 
 def too_long(duration_ns: int) -> ProtocolError:

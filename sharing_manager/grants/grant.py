@@ -17,6 +17,7 @@ from emulator_runtime.node.inventory import split_device_id
 from emulator_runtime.node.layout import HOST_RESOURCE
 from emulator_runtime.sharing.demands import WHOLE_MILLI, Terms
 from sharing_manager.grants.identity import PodIdentity
+from sharing_manager.grants.session import Session
 
 
 class GrantState(StrEnum):
@@ -63,18 +64,21 @@ class Grant:
     terms: tuple[Terms, ...] = ()
     bound: bool = True
     pod: PodIdentity | None = None
-    pid: int = 0
-    """The connected process in the manager's PID namespace; 0 if there is none, or it isn't visible."""
     oom_logged: bool = False
     """Whether the log has an out-of-memory event of this run."""
     uuids: tuple[str, ...] = field(init=False)
     """The physical devices, each once, even if the grant has several of its replicas."""
     holder: str = field(init=False)
     """The unique name of this grant as a holder of devices."""
+    main: Session = field(init=False, repr=False, compare=False)
+    """The session of the only process, or of the one that speaks for the job."""
+    named: dict[str, Session] = field(default_factory=dict, repr=False, compare=False)
+    """The sessions of further processes that are connected, by name."""
 
     def __post_init__(self) -> None:
         self.uuids = tuple(dict.fromkeys(split_device_id(device)[0] for device in self.devices))
         self.bind(self.job_id, self.pod)
+        self.main = Session(self)
 
     @classmethod
     def of_record(cls, record: GrantRecord) -> Grant:
@@ -109,6 +113,11 @@ class Grant:
         stated = dict(zip(self.uuids, self.terms, strict=False)).get(uuid)
         held = sum(split_device_id(device)[0] == uuid for device in self.devices)
         return stated or Terms(milli=max(1, WHOLE_MILLI * held // max(replicas, held)))
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The main session, and those of further processes."""
+        return [self.main, *self.named.values()]
 
     @property
     def of_owner(self) -> bool:

@@ -32,7 +32,8 @@ asked to retry."""
 class AttachRequest:
     """The fields of an attach request. `job_id` None: the job doesn't know its id. `steps_done` None: its process has just
     started. With `wants_shares`, the job receives its share of the node's CPUs and memory, now and after each change.
-    `connection`: the client's name for its connection (ipc/warp.py)."""
+    `connection`: the client's name for its connection (ipc/warp.py). `session`: the name of a further process, "" for the main
+    one; `devices`: those that it uses, if not all."""
 
     token: str
     job_id: str | None
@@ -41,6 +42,8 @@ class AttachRequest:
     wants_shares: bool = False
     version: int = PROTOCOL_VERSION
     connection: str = ""
+    session: str = ""
+    devices: tuple[int, ...] | None = None
 
 
 Done = Callable[[Grant], None]
@@ -70,9 +73,10 @@ class Attaching:
         self._allocation_lister = allocation_lister
         self._not_ready = not_ready
         self._check_peer = check_peer
-        self._pending: dict[str, Connection] = {}
-        self.connection_of: Callable[[Grant], Connection | None] = lambda _: None
-        """Returns the connection that currently uses a grant, if there is one."""
+        self._pending: dict[tuple[str, str], Connection] = {}
+        """By digest of the grant, and name of the session."""
+        self.connection_of: Callable[[Grant, str], Connection | None] = lambda *_: None
+        """Returns the connection of the grant's session with this name, if there is one."""
         self.failures: Counter[str] = Counter()
 
     @property
@@ -92,7 +96,7 @@ class Attaching:
             if reason := self._not_ready():
                 raise ManagerUnavailableError(f"{reason}; try again")
             if grant.of_owner:
-                self._check_holder(grant, connection)
+                self._check_holder(grant, request.session, connection)
                 done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
             else:
                 self._look_up(_Attempt(self, connection, grant, request, done))
@@ -117,9 +121,9 @@ class Attaching:
 
     def closed(self, connection: Connection) -> None:
         """The connection was closed: forget its pending look-up."""
-        for digest, waiting in list(self._pending.items()):
+        for key, waiting in list(self._pending.items()):
             if waiting is connection:
-                del self._pending[digest]
+                del self._pending[key]
 
     def _grant(self, token: str) -> Grant:
         """The token's grant, from the manager or else from the grant files. A grant from a file isn't stored until it
@@ -129,15 +133,15 @@ class Attaching:
             raise _unknown()
         return grant
 
-    def _check_holder(self, grant: Grant, connection: Connection) -> None:
-        """Raises RefusedError if another process uses the grant: both would get the same leases, and would share one
+    def _check_holder(self, grant: Grant, session: str, connection: Connection) -> None:
+        """Raises RefusedError if another process has this session: both would get the same answers, and would share one
         device as if each had its own. A lost connection of the same process doesn't count."""
-        holder = self.connection_of(grant) if grant.live else None
+        holder = self.connection_of(grant, session) if grant.live else None
         if holder is None or holder.peer.pid == connection.peer.pid or holder.peer_is_gone:
             return
         raise RefusedError(
             f"process {holder.peer.pid} of this container trains on these devices already; run one training process in "
-            "a container, or wait for its end"
+            "a container, wait for its end, or name the session of each further process (field 'session')"
         )
 
     def _grant_in_files(self, token: str) -> Grant | None:
@@ -145,12 +149,12 @@ class Attaching:
         return None if record is None else Grant.of_record(record)
 
     def _look_up(self, attempt: _Attempt) -> None:
-        previous = self._pending.pop(attempt.grant.digest, None)
+        previous = self._pending.pop(attempt.key, None)
         if previous is not None:
             previous.close()  # the later connection replaces the earlier one, as for an attached grant
         if len(self._pending) >= MAX_PENDING:
             raise ManagerUnavailableError("too many jobs attach at once; try again")
-        self._pending[attempt.grant.digest] = attempt.connection
+        self._pending[attempt.key] = attempt.connection
         attempt.connection.pause()
         attempt.identify()
 
@@ -186,10 +190,16 @@ class Attaching:
 
     def attach(self, attempt: _Attempt, identity: PodIdentity | None, known_steps: int | None) -> Grant:
         request = attempt.request
-        check_bound(attempt.grant, identity)
-        self._check_holder(attempt.grant, attempt.connection)
+        grant = self._manager.find(request.token) or attempt.grant  # another process may have attached meanwhile
+        check_bound(grant, identity)
+        self._check_holder(grant, request.session, attempt.connection)
         return self._manager.pods.attach(
-            attempt.grant, identity, request.steps_done, request.after_ns, known_steps=known_steps
+            grant,
+            identity,
+            request.steps_done,
+            request.after_ns,
+            known_steps=known_steps,
+            main=not request.session,
         )
 
     def check(self, grant: Grant, identity: PodIdentity | None) -> None:
@@ -197,9 +207,9 @@ class Attaching:
 
     def finish(self, attempt: _Attempt) -> bool:
         """Finish the look-up. False if its connection was closed or replaced in the meantime."""
-        if self._pending.get(attempt.grant.digest) is not attempt.connection:
+        if self._pending.get(attempt.key) is not attempt.connection:
             return False
-        del self._pending[attempt.grant.digest]
+        del self._pending[attempt.key]
         return attempt.connection.open
 
 
@@ -212,6 +222,11 @@ class _Attempt:
     grant: Grant
     request: AttachRequest
     done: Done
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which session attaches."""
+        return self.grant.digest, self.request.session
 
     def identify(self) -> None:
         self.attaching.identify(self.connection, self._identified)

@@ -47,13 +47,21 @@ class Served(Protocol):
     def on_close(self, connection: Connection) -> None: ...
 
 
+class ServedJobs(Served, Protocol):
+    """A service that knows how many devices its peers have."""
+
+    def whole_devices(self, connection: Connection) -> int:
+        """How many times the budget of a device the connection's container has."""
+        ...
+
+
 class Guard:
     """Passes connections and requests on to `served`. `name` returns which container a peer is, or "" if that isn't
     known; then each connection has a time budget of its own and isn't counted. `counts` receives what the guard did."""
 
     def __init__(
         self,
-        served: Served,
+        served: ServedJobs,
         name: Callable[[Peer], str],
         now: Callable[[], int] = monotonic_ns,
         counts: GuardCounts | None = None,
@@ -92,7 +100,7 @@ class Guard:
         price = REFUSED_NS
         try:
             self._served.on_message(connection, message)
-            price = price_ns(message.get("op"))
+            price = price_ns(message.get("op")) // self._served.whole_devices(connection)
         finally:
             has_budget = self._budgets.spend(connection.group, price, self._now())
             if connection.open and (not has_budget or connection.unsent_bytes > MAX_UNREAD_BYTES):

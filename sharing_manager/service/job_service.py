@@ -11,17 +11,18 @@ from emulator_runtime.domain.errors import ProtocolError, RefusedError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
 from emulator_runtime.ipc.control import resize_message
-from emulator_runtime.ipc.fields import MAX_NS, text, whole
+from emulator_runtime.ipc.fields import MAX_NS, text, whole, wholes
 from emulator_runtime.ipc.frames import OLDEST_VERSION, PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import mig_facts
-from emulator_runtime.sharing.demands import Demand
+from emulator_runtime.sharing.demands import Demand, Piece
 from emulator_runtime.timing.warp import Frames
-from sharing_manager.core.manager import Manager
+from sharing_manager.core.manager import Manager, check_speaks
 from sharing_manager.core.shared_time import Decision
 from sharing_manager.devices.host_shares import HostShares
 from sharing_manager.grants.grant import Grant
+from sharing_manager.grants.session import Session
 from sharing_manager.service.attaching import Attaching, AttachRequest
 from sharing_manager.service.time_budgets import GuardCounts
 from sharing_manager.telemetry.model import DeviceTelemetry, NodeTelemetry
@@ -38,7 +39,7 @@ _DEMANDS = 3
 
 
 class JobService:
-    """Serves the requests of jobs. Each connection is bound to one grant by its token."""
+    """Serves the requests of jobs. Each connection is bound to a session of a grant by its token."""
 
     def __init__(
         self,
@@ -55,8 +56,8 @@ class JobService:
         self._shares.on_change = self._share_changed
         self._share_subscribers: set[Connection] = set()
         self._attaching = attaching or Attaching(manager)
-        self._attaching.connection_of = lambda grant: self._connections.get(grant.digest)
-        self._grants: dict[Connection, Grant] = {}
+        self._attaching.connection_of = lambda grant, name: self._connections.get((grant.digest, name))
+        self._sessions: dict[Connection, Session] = {}
         self._counted: dict[Connection, tuple[str, tuple[int, int]]] = {}
         """Connections over which time is demanded: the client's name for each, and the counts that were reported last."""
         self._closed_names: list[str] = []
@@ -64,11 +65,15 @@ class JobService:
         """Whether a warp clock counts messages; `changed_counts` returns nothing otherwise."""
         self._old: set[Connection] = set()
         """Connections of clients that know no demands."""
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[tuple[str, str], Connection] = {}
+        """By digest of the grant, and name of the session."""
         self._unidentified: dict[Connection, None] = {}  # connections without a valid token, oldest first
         manager.pods.on_displaced = self._displaced
         manager.on_stop = self._stop_asked
-        self._handlers: Mapping[str, Callable[[Grant, Message], Message | None]] = {
+        manager.on_loss = self._device_lost
+        manager.on_shared = self._device_shared
+        manager.on_revoked = self._displaced
+        self._handlers: Mapping[str, Callable[[Session, Message], Message | None]] = {
             "lease": self._lease,
             "demand": self._demand,
             "report": self._report,
@@ -102,17 +107,22 @@ class JobService:
         handler = self._handlers.get(op) if isinstance(op, str) else None
         if handler is None:
             raise ProtocolError(f"field 'op' must be one of attach, query, {', '.join(self._handlers)}")
-        grant = self._grants.get(connection)
-        if grant is None:
+        session = self._sessions.get(connection)
+        if session is None:
             raise RefusedError("this connection has presented no token yet: send op attach first")
-        reply = handler(grant, message)
+        reply = handler(session, message)
         if reply is not None:
             connection.send(reply)
+
+    def whole_devices(self, connection: Connection) -> int:
+        """How many whole devices the connection's container has; 1 at least."""
+        session = self._sessions.get(connection)
+        return 1 if session is None else self._manager.whole_devices(session.grant)
 
     def decide(self, until_ns: int) -> None:
         """Send the answers to demands that are due by `until_ns`."""
         for decision in self._manager.decide(until_ns):
-            connection = self._connections.get(decision.grant.digest)
+            connection = self._connection(decision.session)
             if connection is not None:  # otherwise the job repeats its demand when it is back
                 connection.send(piece_message(decision))
 
@@ -139,21 +149,21 @@ class JobService:
         if (counted := self._counted.pop(connection, None)) is not None:
             self._closed_names.append(counted[0])
         self._attaching.closed(connection)
-        grant = self._grants.pop(connection, None)
-        if grant is not None and self._connections.get(grant.digest) is connection:
-            del self._connections[grant.digest]
-            self._manager.detached(grant)
+        session = self._sessions.pop(connection, None)
+        if session is not None and self._connection(session) is connection:
+            del self._connections[session.grant.digest, session.name]
+            self._manager.close_session(session)
 
     @property
     def attached(self) -> frozenset[str]:
         """Digests of the grants that have a connection."""
-        return frozenset(self._connections)
+        return frozenset(digest for digest, _ in self._connections)
 
     def telemetry(self) -> NodeTelemetry:
         """The manager's telemetry, completed by the counts of connections."""
         return replace(
             self._manager.telemetry(),
-            connections=len(self._grants) + len(self._unidentified),
+            connections=len(self._sessions) + len(self._unidentified),
             attached=len(self._connections),
             pending_attaches=self._attaching.pending,
             attach_failures=dict(self._attaching.failures),
@@ -169,7 +179,7 @@ class JobService:
             raise ProtocolError(
                 f"protocol version {version} is not supported, only {OLDEST_VERSION} to {PROTOCOL_VERSION}"
             )
-        if connection in self._grants:
+        if connection in self._sessions:
             raise RefusedError("this connection is attached already")
         request = AttachRequest(
             token=text(message, "token"),
@@ -179,7 +189,13 @@ class JobService:
             wants_shares=message.get("host") is True,
             version=version,
             connection=text(message, "connection", "")[:MAX_NAME],
+            session=text(message, "session", ""),
+            devices=tuple(wholes(message, "devices")) if "devices" in message else None,
         )
+        if len(request.session) > MAX_NAME:
+            raise ProtocolError(f"field 'session' must have at most {MAX_NAME} characters")
+        if request.session and request.steps_done is not None:
+            raise ProtocolError("field 'steps_done': only the main session, which has no name, counts steps")
         self._attaching.start(connection, request, lambda grant: self._attached(connection, request, grant))
 
     def _attached(self, connection: Connection, request: AttachRequest, grant: Grant) -> None:
@@ -194,53 +210,85 @@ class JobService:
         if not grant.live:
             connection.send(reply | {"ended": str(grant.state)})
             return
+        session = self._manager.open_session(grant, request.session, request.devices)
         self._unidentified.pop(connection, None)
-        previous = self._connections.get(grant.digest)
-        self._grants[connection], self._connections[grant.digest] = grant, connection
+        previous = self._connection(session)
+        self._sessions[connection], self._connections[grant.digest, session.name] = session, connection
         if request.version < _DEMANDS:
             self._old.add(connection)
         elif self.counts_messages and self._manager.shared(grant):
             self._counted[connection] = (request.connection, (0, 0))
         if previous is not None:
             previous.close()  # a job that reconnects replaces its own lost connection
-        grant.pid = connection.peer.pid
+        session.pid, session.connected = connection.peer.pid, True
         connection.prefer()
-        reply |= {"devices": self._device_messages(grant, request.version)}
+        reply |= {"devices": self._device_messages(session, request.version)}
+        if request.version >= _DEMANDS:
+            reply |= {"free_ns": self._manager.free_ns(session)}
         if request.wants_shares:
             self._share_subscribers.add(connection)
             if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:
                 reply |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
         connection.send(reply)
+        self._tell_of_sharing(session)
         if grant.stopping:
-            self._stop_asked(grant, self._manager.last_number(grant))
+            self._send_stop(session)
 
-    def _device_messages(self, grant: Grant, version: int) -> list[Message]:
+    def _connection(self, session: Session) -> Connection | None:
+        return self._connections.get((session.grant.digest, session.name))
+
+    def _device_messages(self, session: Session, version: int) -> list[Message]:
         messages: list[Message] = [
             {"uuid": d.uuid, "index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes}
-            for d in self._manager.devices_of(grant)
+            for d in self._manager.specs(session)
         ]
         if version < _DEMANDS:
             return messages
-        modes = self._manager.modes_of(grant)
-        return [message | {"mode": mode.name} for message, mode in zip(messages, modes, strict=True)]
+        return [message | {"mode": self._manager.mode_for(session, str(message["uuid"]))} for message in messages]
 
-    def _stop_asked(self, grant: Grant, last: int) -> None:
-        """Tell a job that waits for the answer to a demand; others learn of the stop from the reply to their next lease."""
-        connection = self._connections.get(grant.digest)
-        if connection is not None and self._manager.shared(grant) and connection not in self._old:
-            connection.send({"op": "stop", "at_ns": self._manager.now_ns(), "last": last})
+    def _notify(self, session: Session, message: Message) -> None:
+        """Send a notification of version 3. Older clients learn the same from the reply to their next lease."""
+        connection = self._connection(session)
+        if connection is not None and connection not in self._old:
+            connection.send(message)
+
+    def _tell_of_sharing(self, newcomer: Session) -> None:
+        """Tell the other processes of the container that they no longer have the newcomer's devices for themselves."""
+        for other in newcomer.grant.sessions:
+            for uuid in newcomer.uuids:
+                if other is not newcomer and uuid in other.uuids:
+                    self._notify(other, {"op": "mode", "resource": uuid, "mode": self._manager.mode_for(other, uuid)})
+
+    def _device_shared(self, grant: Grant, uuid: str) -> None:
+        for session in grant.sessions:
+            if uuid in session.uuids:
+                self._notify(session, {"op": "mode", "resource": uuid, "mode": self._manager.mode_for(session, uuid)})
+
+    def _stop_asked(self, grant: Grant) -> None:
+        for session in grant.sessions:
+            self._send_stop(session)
+
+    def _send_stop(self, session: Session) -> None:
+        last = self._manager.last_number(session)
+        self._notify(session, {"op": "stop", "at_ns": self._manager.now_ns(), "last": last})
+
+    def _device_lost(self, grant: Grant, uuid: str, problem: str) -> None:
+        for session in grant.sessions:
+            if uuid in session.uuids:
+                self._notify(session, {"op": "lost", "resource": uuid, "error": problem})
 
     def _share_changed(self, pod_uid: str, share: HostShare) -> None:
         """Send the new share to the pod's processes that asked for updates; others would take the message for a reply."""
         for connection in list(self._share_subscribers):
-            pod = self._grants[connection].pod
+            pod = self._sessions[connection].grant.pod
             if pod is not None and pod.pod_uid == pod_uid:
                 connection.send(resize_message(share))
 
     def _displaced(self, grant: Grant) -> None:
-        connection = self._connections.get(grant.digest)
-        if connection is not None:
-            connection.close()
+        for session in grant.sessions:
+            connection = self._connection(session)
+            if connection is not None:
+                connection.close()
 
     def _telemetry_of(self, grant: Grant) -> Message:
         """The state of a grant's devices. For a shared device it lists only the processes of this grant."""
@@ -249,41 +297,51 @@ class JobService:
 
     # --- requests of an attached job --------------------------------------------------------------------------------
 
-    def _demand(self, grant: Grant, message: Message) -> None:
+    def _demand(self, session: Session, message: Message) -> None:
         """Answered by a message `piece` when it has been decided."""
         wanted = Demand(
-            session=grant.holder,
+            session=session.key,
             sequence=whole(message, "sequence"),
-            ready_ns=max(whole(message, "ready_ns"), grant.floor_ns),
+            ready_ns=max(whole(message, "ready_ns"), session.floor_ns),
             work_ns=whole(message, "work_ns", most=MAX_LEASE_NS),
             remaining_ns=whole(message, "remaining_ns", MAX_NS),
         )
-        self._manager.demand(grant, text(message, "resource"), wanted)
+        self._manager.demand(session, text(message, "resource"), wanted)
 
-    def _report(self, grant: Grant, message: Message) -> None:
-        self._manager.report(grant, whole(message, "steps_done"))
+    def _report(self, session: Session, message: Message) -> None:
+        steps_done = whole(message, "steps_done") if "steps_done" in message else None
+        used, uuid = None, text(message, "resource", "")
+        if "until_ns" in message:
+            start_ns, end_ns = whole(message, "from_ns"), whole(message, "until_ns")
+            used = Piece(start_ns, end_ns, whole(message, "work_ns", max(0, end_ns - start_ns)))
+        self._manager.report(session, steps_done, used, uuid)
 
-    def _lease(self, grant: Grant, message: Message) -> Message:
+    def _lease(self, session: Session, message: Message) -> Message:
+        check_speaks(session)
         duration_ns = whole(message, "duration_ns", most=MAX_LEASE_NS)
-        lease = self._manager.lease(grant, whole(message, "step"), duration_ns, whole(message, "issue_ns"))
+        lease = self._manager.lease(session.grant, whole(message, "step"), duration_ns, whole(message, "issue_ns"))
         if lease.stop:
             return {"ok": True, "stop": True}
         return {"ok": True, "start_ns": lease.start_ns, "end_ns": lease.end_ns}
 
-    def _reserve(self, grant: Grant, message: Message) -> Message:
-        self._manager.reserve(grant, Reservation(whole(message, "persistent_bytes"), whole(message, "peak_bytes")))
+    def _reserve(self, session: Session, message: Message) -> Message:
+        wanted = Reservation(whole(message, "persistent_bytes"), whole(message, "peak_bytes"))
+        self._manager.reserve(session, wanted, text(message, "resource", ""))
         return _OK
 
-    def _release(self, grant: Grant, message: Message) -> Message:
-        self._manager.release(grant, whole(message, "steps_done"))
+    def _release(self, session: Session, message: Message) -> Message:
+        check_speaks(session)
+        self._manager.release(session.grant, whole(message, "steps_done"))
         return _OK
 
-    def _finish(self, grant: Grant, message: Message) -> Message:
-        self._manager.finish(grant, whole(message, "steps_done"))
+    def _finish(self, session: Session, message: Message) -> Message:
+        check_speaks(session)
+        self._manager.finish(session.grant, whole(message, "steps_done"))
         return _OK
 
-    def _fail(self, grant: Grant, message: Message) -> Message:
-        self._manager.fail(grant, text(message, "reason"))
+    def _fail(self, session: Session, message: Message) -> Message:
+        check_speaks(session)
+        self._manager.fail(session.grant, text(message, "reason"))
         return _OK
 
 

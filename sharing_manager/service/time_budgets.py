@@ -2,7 +2,8 @@
 others.
 
 Every peer (in a cluster: a container) has a time budget, a token bucket of manager time. It refills at SHARE_PERCENT of a
-core, holds at most BURST_NS, and each request takes its price. A peer whose budget is used up is not refused: its further
+core, holds at most BURST_NS, and each request takes its price. A container with several devices, and a process for each, pays
+for each request as many times less. A peer whose budget is used up is not refused: its further
 requests stay unread until the budget has refilled.
 
 Example: at 10 percent, a lease (50 us) is paid back in 500 us, so one peer can get 2,000 leases a second.
@@ -22,8 +23,8 @@ SHARE_PERCENT = 10
 """Share of a core that one peer may use over a long time, in percent: 2,000 leases or 150 refusals a second."""
 BURST_NS = 60_000_000
 """Time that one peer may use at once: 1,200 leases or 90 refusals."""
-MAX_CONNECTIONS = 16
-"""Connections of one peer at a time. A container has one for its training and one for each nvidia-smi that runs."""
+MAX_CONNECTIONS = 32
+"""Connections of one peer at a time. A container has one for each training process and one for each nvidia-smi that runs."""
 MAX_REJECTIONS = 100
 """After this many rejected connections the listener pauses for a tick, since peers that reconnect all the time would use
 a whole core. A rejection costs 27 us: 100 per tick of 20 ms are 2.7 ms, an eighth of a core. With a much lower number, the

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sharing_manager.devices.pool import ManagedDevice
 from sharing_manager.grants.grant import Grant
+from sharing_manager.grants.session import Session
 from sharing_manager.telemetry.model import DeviceTelemetry, NodeTelemetry, ProcessTelemetry
 
 
@@ -51,16 +52,23 @@ def _device(managed: ManagedDevice, by_holder: dict[str, Grant], now_ns: int) ->
         used_bytes=managed.memory.used_bytes,
         utilisation=managed.busy.share(now_ns, managed.engine.busy_since_ns()),
         leased_ns=managed.leased_ns,
-        processes=tuple(_process(managed, grant) for grant in holders),
+        processes=tuple(process for grant in holders for process in _processes(managed, grant)),
     )
 
 
-def _process(managed: ManagedDevice, grant: Grant) -> ProcessTelemetry:
-    held = managed.memory.held.get(grant.holder)
+def _processes(managed: ManagedDevice, grant: Grant) -> Iterator[ProcessTelemetry]:
+    """The connected processes of a holder that use the device; if there is none, one with pid 0 stands for the holder."""
+    using = [session for session in grant.sessions if managed.device.uuid in session.uuids]
+    for session in [session for session in using if session.connected] or [grant.main]:
+        yield _process(managed, session)
+
+
+def _process(managed: ManagedDevice, session: Session) -> ProcessTelemetry:
+    grant, held = session.grant, managed.memory.held.get(session.key)
     return ProcessTelemetry(
         grant=grant.digest,
         job_id=grant.job_id,
-        pid=grant.pid,
+        pid=session.pid,
         pod=grant.pod,
         used_bytes=0 if held is None else held.peak_bytes,
         leased_ns=grant.leased_ns,

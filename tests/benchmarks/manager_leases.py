@@ -1,7 +1,8 @@
 """Leases per second and round trips of the sharing manager, beside the same exchange over RabbitMQ in the same run.
 
-The manager is the real daemon with 64 devices; each client is a process of its own that attaches with its token and asks
-for leases of its own device back to back. "ours, shared": the devices may be shared, so each step is a demand that the manager
+The manager is the real daemon with 64 devices; each client is a process of its own that attaches with its token and uses its
+own device back to back. "ours": a lease of each step, as clients of version 2 ask for it. "ours, reported": the device is the
+client's own, and the manager is told. "ours, shared": the devices may be shared, so each step is a demand that the manager
 answers when the device's mode has decided. "one core": everything that serves (the manager; broker and manager) shares one
 core, the clients have the others. CPU is what the serving processes burn for one lease; it says what a machine with nothing
 else to do would reach, where leases per second also suffer from other load. The peer's settings are in `rabbitmq_peer`.
@@ -19,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -31,6 +32,7 @@ from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.ipc.fields import whole
 from emulator_runtime.ipc.replies import raise_for
 from scheduler_sims.clusters.local.processes import END_S, Child, ForkServer
 
@@ -40,7 +42,7 @@ LEASE_NS = 1_000
 CLIENTS = (1, 16, 64)
 WARM_UP_S = 0.2
 TARGET_LEASES_PER_S, TARGET_RATIO, TARGET_CLIENTS = 10_000, 5, 16
-OURS, SHARED = "ours", "ours, shared"
+OURS, REPORTED, SHARED = "ours", "ours, reported", "ours, shared"
 
 
 class LeaseClient(Protocol):
@@ -139,7 +141,11 @@ def start_designs(stack: ExitStack, cores: set[int]) -> list[Design]:
     with affinity(
         cores
     ):  # inherited by all that is started here: an Erlang VM starts as many schedulers as it has cores
-        designs += [OurManager(stack, directory, OURS, "exclusive"), OurManager(stack, directory, SHARED, "fifo")]
+        designs += [
+            OurManager(stack, directory, OURS, "exclusive", ClientOfVersion2),
+            OurManager(stack, directory, REPORTED, "exclusive", ManagerClient),
+            OurManager(stack, directory, SHARED, "fifo", ManagerClient),
+        ]
         try:
             from tests.benchmarks import rabbitmq_peer
 
@@ -149,11 +155,37 @@ def start_designs(stack: ExitStack, cores: set[int]) -> list[Design]:
     return designs
 
 
+class ClientOfVersion2:
+    """Asks for a lease of each step."""
+
+    def __init__(self, path: Path, token: str, job_id: str) -> None:
+        self._channel = Channel.connect(path)
+        self._attachment = {"op": "attach", "version": 2, "token": token, "job_id": job_id}
+
+    def attach(self, steps_done: int) -> None:
+        raise_for(self._channel.request(self._attachment | {"steps_done": steps_done}))
+
+    def lease(self, step: int, duration_ns: int, issue_ns: int) -> Lease:
+        request = {"op": "lease", "step": step, "duration_ns": duration_ns, "issue_ns": issue_ns}
+        reply = raise_for(self._channel.request(request))
+        return Lease(whole(reply, "start_ns"), whole(reply, "end_ns"))
+
+    def finish(self, steps_done: int) -> None:
+        raise_for(self._channel.request({"op": "finish", "steps_done": steps_done}))
+
+
 class OurManager:
     """The daemon, started as the local cluster starts it."""
 
-    def __init__(self, stack: ExitStack, directory: Path, name: str, sharing: str) -> None:
-        self.name, self._directory = name, directory / sharing
+    def __init__(
+        self,
+        stack: ExitStack,
+        directory: Path,
+        name: str,
+        sharing: str,
+        client: Callable[[Path, str, str], LeaseClient],
+    ) -> None:
+        self.name, self._directory, self._client = name, directory / name.replace(", ", "-"), client
         environment = {
             "EMUGPU_MANAGER_NODE": NODE,
             "EMUGPU_MANAGER_INVENTORY": str(directory / "inventory.json"),
@@ -188,8 +220,8 @@ class OurManager:
     def grant(self, job_id: str, device: str) -> str:
         return str(raise_for(self._admin.request({"op": "grant", "job_id": job_id, "devices": [device]}))["token"])
 
-    def connect(self, job_id: str, token: str) -> ManagerClient:
-        return ManagerClient(self._directory / "manager.sock", token, job_id)
+    def connect(self, job_id: str, token: str) -> LeaseClient:
+        return self._client(self._directory / "manager.sock", token, job_id)
 
 
 # ---- one round
@@ -285,7 +317,7 @@ def print_block(pinning: str, clients: int, figures: dict[str, Figures]) -> None
         )
         print(f"{pinning:10}{clients:>8}  {name:24}{numbers}{ratios}", flush=True)
     if pinning == "one core" and clients == TARGET_CLIENTS:
-        best = max((own.per_s for name, own in figures.items() if name not in (OURS, SHARED)), default=None)
+        best = max((own.per_s for name, own in figures.items() if name not in (OURS, REPORTED, SHARED)), default=None)
         print(f"target: {TARGET_LEASES_PER_S:,} leases/s on one core, reached: {ours.per_s:,.0f}")
         if best is not None:
             print(f"target: {TARGET_RATIO} x the better RabbitMQ exchange, reached: {ours.per_s / best:.1f} x")

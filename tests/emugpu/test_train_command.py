@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from emugpu.commands import train
-from emulator_runtime.domain.errors import DeviceLostError, InputError
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.command.arguments import chosen, request_of
@@ -187,8 +187,8 @@ def test_out_of_memory_says_so_as_the_framework_does(emugpu: Start, serve: Serve
 
 def test_a_lost_device_ends_the_run(emugpu: Start, serve: Serve) -> None:
     node = FakeNode()
-    node.errors["lease"] = DeviceLostError("device GPU-0 is unhealthy: XID 79")
-    code, _, errors = ended(emugpu(serve(node), *FAST, "--steps", "5"))
+    node.lost = "device GPU-0 is unhealthy: XID 79"
+    code, _, errors = ended(emugpu(serve(node), *FAST, "--steps", "500"))
     assert code == 1
     assert errors == "emugpu train: CUDA error (emulated): the device is lost: device GPU-0 is unhealthy: XID 79\n"
 

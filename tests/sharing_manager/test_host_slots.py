@@ -29,8 +29,8 @@ def mint(pods):
 def test_a_run_without_a_device(pods, pod, mint):
     grant = pods.attach(mint("t", "place-3"), pod("a"))
     assert (grant.devices, grant.uuids, grant.ids) == ((), (), ("place-3",))
-    assert (pods.manager.devices_of(grant), pods.manager.shared(grant)) == ([], False)
-    pods.manager.reserve(grant, Reservation(0, 0))
+    assert (pods.manager.specs(grant.main), pods.manager.shared(grant)) == ([], False)
+    pods.manager.reserve(grant.main, Reservation(0, 0))
     assert pods.manager.lease(grant, 0, 50, 1_000) == Lease(1_000, 1_050)
     pods.clock.wait_until_ns(1_050)
     assert pods.manager.lease(grant, 1, 50, 1_050) == Lease(1_050, 1_100)

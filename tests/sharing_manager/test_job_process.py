@@ -280,7 +280,6 @@ def test_a_manager_that_is_away_for_a_while_delays_nothing_on_the_device(run, so
     run.daemon.start()
     report = control.receive()
     assert (report["outcome"], report["steps_run"], report["reconnects"]) == ("finished", 100, 1)
-    assert report["lags"]["max_ns"] >= 50 * MS
     assert run.last_lease_end_ns() == begin_ns + report["start_lag_ns"] + to_ns(work.duration_s)
     control.close()
     assert ended(process)[0] == 0

@@ -123,10 +123,12 @@ class FakeNode:
         self.ranges: dict[str, list[list[int]]] = {}
         self.ends: dict[str, list[str]] = {}
         self.errors: dict[str, EmuGpuError] = {}
+        self.lost = ""
+        """Why the devices are lost."""
         self._tokens: dict[Connection, str] = {}
 
-    def __call__(self, connection: Connection, message: Message) -> Message:
-        """Answer one request; raises the error that `errors` has for its op."""
+    def __call__(self, connection: Connection, message: Message) -> Message | None:
+        """Answer one request, or None for a message without a reply; raises the error that `errors` has for its op."""
         op = text(message, "op")
         if op in self.errors:
             raise self.errors[op]
@@ -138,14 +140,17 @@ class FakeNode:
             case "reserve":
                 if whole(message, "peak_bytes") > self._usable_bytes:
                     raise OutOfMemoryError(f"out of memory on GPU-0: {self._usable_bytes} bytes are usable")
-            case "lease":
-                step, issue_ns = whole(message, "step"), whole(message, "issue_ns")
-                if step not in (run[1], run[1] + 1):
+            case "report":
+                step = whole(message, "steps_done")
+                if step < run[1]:
                     raise ProtocolError(f"step {step} is out of order: {run[1]} steps are done")
+                for since in range(run[1] + 1, step + 1):
+                    if connection in self._followers and since in self._shares:
+                        connection.send(resize_message(self._shares[since]))
                 run[1] = step
-                if connection in self._followers and step in self._shares and step:
-                    connection.send(resize_message(self._shares[step]))
-                return {"ok": True, "start_ns": issue_ns, "end_ns": issue_ns + whole(message, "duration_ns")}
+                if self.lost:
+                    connection.send({"op": "lost", "resource": "GPU-0", "error": self.lost})
+                return None
             case "release" | "finish":
                 run[1] = max(run[1], whole(message, "steps_done"))
                 self.ends[token].append(op)
@@ -170,14 +175,16 @@ class FakeNode:
 
 
 @contextlib.contextmanager
-def answering(path: Path, answer: Callable[[Connection, Message], Message]) -> Iterator[list[Message]]:
-    """A socket at `path` that answers every request with `answer(connection, request)`, which may raise an EmuGpuError. For
-    tests of manager clients in other processes and languages. Yields the list of requests so far."""
+def answering(path: Path, answer: Callable[[Connection, Message], Message | None]) -> Iterator[list[Message]]:
+    """A socket at `path` that answers every request with `answer(connection, request)`, if that isn't None; it may raise an
+    EmuGpuError. For tests of manager clients in other processes and languages. Yields the list of requests so far."""
     poller, requests, ended = Poller(), list[Message](), threading.Event()
 
     def on_message(connection: Connection, message: Message) -> None:
         requests.append(message)
-        connection.send(answer(connection, message))
+        reply = answer(connection, message)
+        if reply is not None:
+            connection.send(reply)
 
     def serve() -> None:
         while not ended.is_set():

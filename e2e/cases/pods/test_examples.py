@@ -74,6 +74,30 @@ def test_ddp(kubectl: Kubectl, ledger: Ledger) -> None:
         check_every_step_once(done, 100)
 
 
+@pytest.mark.alone  # it needs all GPUs of a node
+def test_own_program(kubectl: Kubectl, ledger: Ledger, workers: list[Node]) -> None:
+    """Eight processes, each killed once: no step is lost or done twice, no device is lost, and nobody is delayed."""
+    apply(kubectl, "own-program/pod.yaml")
+
+    def started() -> int:
+        return kubectl.logs("own-program").count(", from step")
+
+    eventually("all processes", lambda: started() == 8, within_s=60)
+    node = next(node for node in workers if node.name == kubectl.get("pod", "own-program")["spec"]["nodeName"])
+    pids = node.pids("/program/train.py")
+    ranks = [pid for pid in pids if "launch.py" not in node.sh(f"tr '\\0' ' ' < /proc/{pid}/cmdline")]
+    assert len(ranks) == 8
+    for killed, pid in enumerate(ranks, start=1):
+        node.sh(f"kill -9 {pid}")
+        eventually(f"process {killed} again", lambda wanted=8 + killed: started() == wanted, within_s=30)
+    kubectl.wait_phase("own-program", "Succeeded", within_s=120)
+    logs = kubectl.logs("own-program")
+    assert logs.count(": 200 steps") == 8, logs
+    uid = kubectl.get("pod", "own-program")["metadata"]["uid"]
+    eventually("its end is reported", lambda: any(event.kind == "finished" for event in ledger.of(uid)))
+    check_every_step_once(ledger.of(uid), 200)
+
+
 def test_out_of_memory(kubectl: Kubectl) -> None:
     apply(kubectl, "out-of-memory/pod.yaml")
     kubectl.wait_phase("out-of-memory", "Failed")

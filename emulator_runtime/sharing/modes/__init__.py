@@ -16,4 +16,4 @@ MODES: Mapping[str, Mode] = {
     mode.name: mode for mode in (EXCLUSIVE, FIFO, FAIR, WEIGHTED, PRIORITY, SHORTEST, MPS, TIME_SLICING)
 }
 
-__all__ = ["EXCLUSIVE", "MODES", "Mode"]
+__all__ = ["EXCLUSIVE", "FIFO", "MODES", "Mode"]

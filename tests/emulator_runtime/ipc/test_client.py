@@ -18,8 +18,7 @@ from emulator_runtime.ipc.frames import encode
 from emulator_runtime.ipc.replies import error_reply
 
 OK = {"ok": True}
-LEASE = {"ok": True, "start_ns": 100, "end_ns": 150}
-NEXT = {"ok": True, "start_ns": 150, "end_ns": 200}
+MS = 1_000_000
 
 
 def messages(*several):
@@ -44,12 +43,25 @@ def client(tmp_path, host):
     client.close()
 
 
+def report(step, from_ms, until_ms):
+    """The message about a step that begins now on devices of the job's own."""
+    work_ns = (until_ms - from_ms) * MS
+    times = {"from_ns": from_ms * MS, "work_ns": work_ns, "until_ns": until_ms * MS}
+    return {"op": "report", **times, "steps_done": step}
+
+
+def lose(client):
+    """Returns when the client has noticed that its connection was closed."""
+    while client._channel is not None:
+        client.new_share()
+
+
 def test_a_whole_run_over_one_connection(serve, client, host):
-    server = serve([OK, OK, LEASE, NEXT, OK])
+    server = serve([OK, OK, None, None, OK])
     client.attach(3)
     client.reserve(10, 20)
-    assert client.lease(3, 50, 90) == Lease(100, 150)
-    assert client.lease(4, 50, 150) == Lease(150, 200)
+    assert client.lease(3, 50 * MS, 90 * MS) == Lease(90 * MS, 140 * MS)
+    assert client.lease(4, 50 * MS, 150 * MS) == Lease(150 * MS, 200 * MS)
     client.finish(5)
     assert server.received == [
         [
@@ -63,13 +75,31 @@ def test_a_whole_run_over_one_connection(serve, client, host):
                 "steps_done": 3,
             },
             {"op": "reserve", "persistent_bytes": 10, "peak_bytes": 20},
-            {"op": "lease", "step": 3, "duration_ns": 50, "issue_ns": 90},
-            {"op": "lease", "step": 4, "duration_ns": 50, "issue_ns": 150},
+            report(3, 90, 140),
+            report(4, 150, 200),
             {"op": "finish", "steps_done": 5},
         ]
     ]
     assert client.reconnects == 0
     assert host.sleeps == []
+
+
+def test_short_steps_are_reported_together(serve, client):
+    server = serve([OK, None, None, None, OK])
+    client.attach(0)
+    for step in range(25):
+        client.lease(step, 9 * MS // 10, step * MS)
+    client.finish(25)
+    assert [m["steps_done"] for m in server.received[0] if m["op"] == "report"] == [10, 20, 24]
+    assert server.received[0][1] == report(10, 0, 0) | {"until_ns": 10_900_000, "work_ns": 11 * 900_000}
+    assert sum(m.get("work_ns", 0) for m in server.received[0]) == 25 * 900_000
+
+
+def test_a_step_begins_when_the_last_one_and_what_was_before_the_job_have_ended(serve, client):
+    serve([OK | {"free_ns": 95 * MS}, None, None])
+    client.attach(0)
+    assert client.lease(0, 50 * MS, 90 * MS) == Lease(95 * MS, 145 * MS)
+    assert client.lease(1, 50 * MS, 140 * MS) == Lease(145 * MS, 195 * MS)
 
 
 @pytest.fixture
@@ -82,38 +112,39 @@ def follower(tmp_path, host):
 
 def test_shares_of_the_node_come_with_the_attachment_and_between_answers(serve, follower):
     given = OK | {"host": {"cpu_milli": 3000, "memory_bytes": 5}}
-    server = serve([given, messages(resize_message(HostShare(4000, 6)), resize_message(HostShare(5000, 0)), LEASE)])
+    server = serve([given, messages(resize_message(HostShare(4000, 6)), resize_message(HostShare(5000, 0))), OK])
     follower.attach(0)
     assert server.received[0][0]["host"] is True
     assert follower.new_share() == HostShare(3000, 5)
     assert follower.new_share() is None
-    assert follower.lease(0, 50, 90) == Lease(100, 150)
-    assert follower.new_share() == HostShare(5000, 0)
+    follower.lease(0, 50 * MS, 90 * MS)
+    assert next(share for share in iter(follower.new_share, 0) if share) == HostShare(5000, 0)
     assert follower.new_share() is None
+    follower.finish(1)
 
 
 def test_a_manager_that_knows_no_shares_says_nothing_of_them(serve, follower):
-    serve([OK, LEASE])
+    serve([OK, OK])
     follower.attach(0)
     assert follower.new_share() is None
-    follower.lease(0, 50, 90)
+    follower.reserve(1, 2)
     assert follower.new_share() is None
 
 
 def test_a_share_that_was_changed_while_the_manager_was_away_comes_with_the_next_attachment(serve, follower):
-    serve([OK, LEASE], [OK | {"host": {"cpu_milli": 0, "memory_bytes": 9}}, NEXT])
+    serve([OK], [OK | {"host": {"cpu_milli": 0, "memory_bytes": 9}}, None])
     follower.attach(0)
-    follower.lease(0, 50, 90)
-    follower.lease(1, 50, 150)
+    lose(follower)
+    follower.lease(1, 50 * MS, 150 * MS)
     assert follower.new_share() == HostShare(0, 9)
 
 
 def test_looking_for_a_share_on_a_connection_that_is_gone_is_no_error(serve, follower):
-    serve([OK, LEASE], [OK, NEXT])
+    serve([OK], [OK, None])
     follower.attach(0)
-    follower.lease(0, 50, 90)
+    lose(follower)
     assert follower.new_share() is None
-    assert follower.lease(1, 50, 150) == Lease(150, 200)
+    assert follower.lease(1, 50 * MS, 150 * MS) == Lease(150 * MS, 200 * MS)
 
 
 @pytest.mark.parametrize("share", [5, {"cpu_milli": -1}, {"cpu_milli": "4"}])
@@ -124,65 +155,68 @@ def test_a_share_that_is_none_is_an_error(serve, follower, share):
 
 
 def test_a_wrong_share_between_answers_is_an_error_and_the_connection_is_closed(serve, follower):
-    serve([OK, messages({"op": "resize", "cpu_milli": "4"}, LEASE)], [OK, NEXT])
+    serve([OK, messages({"op": "resize", "cpu_milli": "4"}, OK)], [OK, None])
     follower.attach(0)
-    follower.lease(0, 50, 90)
+    follower.reserve(1, 2)
     with pytest.raises(ProtocolError, match="field 'cpu_milli'"):
         follower.new_share()
-    assert follower.lease(1, 50, 150) == Lease(150, 200)
+    follower._memory = None
+    assert follower.lease(1, 50 * MS, 150 * MS) == Lease(150 * MS, 200 * MS)
 
 
-def test_stop(serve, client):
-    serve([OK, {"ok": True, "stop": True}, OK])
+def test_a_stop_is_read_before_each_step(serve, client):
+    serve([OK, None, messages(OK, stop(120)), OK])
     client.attach(0)
-    assert client.lease(0, 50, 90).stop
-    client.release(0)
+    assert client.lease(0, 50 * MS, 90 * MS) == Lease(90 * MS, 140 * MS)
+    client.reserve(1, 2)
+    assert client.lease(1, 50 * MS, 140 * MS) == Lease(140 * MS, 140 * MS, stop=True)
+    client.release(1)
 
 
-@pytest.mark.parametrize(
-    "first_session", [[OK, LEASE, None], [OK, LEASE]], ids=["before the reply", "between requests"]
-)
-def test_the_manager_dies_and_the_lease_is_asked_for_again(serve, client, first_session):
-    server = serve(first_session, [OK, NEXT])
+def test_a_job_goes_on_while_the_manager_is_away_and_tells_it_afterwards(serve, client):
+    server = serve([OK, None], [OK, None, OK])
     client.attach(0)
-    client.lease(0, 50, 90)
-    assert client.lease(1, 50, 150) == Lease(150, 200)
-    attachment, repeated = server.received[1]
-    assert (attachment["steps_done"], attachment["after_ns"]) == (1, 100)
-    assert repeated == {"op": "lease", "step": 1, "duration_ns": 50, "issue_ns": 150}
+    client.lease(0, 50 * MS, 90 * MS)
+    lose(client)
+    assert client.lease(1, 50 * MS, 150 * MS) == Lease(150 * MS, 200 * MS)
+    client.finish(2)
+    attachment, told, _ = server.received[1]
+    assert (attachment["steps_done"], attachment["after_ns"]) == (1, 90 * MS)
+    assert told == report(1, 150, 200)
     assert client.reconnects == 1
 
 
-def test_it_dies_again_and_again(serve, client, host):
-    server = serve([OK], [None], [OK, None], [], [OK, LEASE])
+def test_it_dies_again_and_again_without_delaying_the_job(serve, client, host):
+    server = serve([OK], [None], [], [OK, None])
     client.attach(0)
-    assert client.lease(0, 50, 90) == Lease(100, 150)
-    assert [ops(session) for session in server.received] == [
-        ["attach"],
-        ["attach"],
-        ["attach", "lease"],
-        [],
-        ["attach", "lease"],
-    ]
-    assert len(host.sleeps) >= 4
+    lose(client)
+    for step in range(4):
+        assert client.lease(step, 50 * MS, step * 50 * MS) == Lease(step * 50 * MS, (step + 1) * 50 * MS)
+    server.close()
+    assert [ops(session) for session in server.received] == [["attach"], ["attach"], [], ["attach", "report"]]
+    assert server.received[3][1] == report(2, 0, 150)  # of the steps before, too
+    assert host.sleeps == []
 
 
 def test_memory_is_reserved_again_with_the_connection(serve, client):
-    server = serve([OK, OK, None], [OK, OK, LEASE])
+    server = serve([OK, OK], [OK, OK, None])
     client.attach(0)
     client.reserve(10, 20)
-    client.lease(0, 50, 90)
+    lose(client)
+    client.lease(0, 50 * MS, 90 * MS)
+    server.close()
     assert server.received[1][1] == {"op": "reserve", "persistent_bytes": 10, "peak_bytes": 20}
-    assert ops(server.received[1]) == ["attach", "reserve", "lease"]
+    assert ops(server.received[1]) == ["attach", "reserve", "report"]
 
 
 def test_memory_that_is_gone_after_a_reconnect_is_an_error_that_the_manager_hears_of(serve, client):
     full = error_reply(OutOfMemoryError("out of memory on GPU-0"))
-    server = serve([OK, OK, None], [OK, full], [OK, OK])
+    server = serve([OK, OK], [OK, full], [OK, OK])
     client.attach(0)
     client.reserve(10, 20)
+    lose(client)
     with pytest.raises(OutOfMemoryError, match="out of memory on GPU-0"):
-        client.lease(0, 50, 90)
+        client.lease(0, 50 * MS, 90 * MS)
     client.fail("out of memory on GPU-0")
     assert ops(server.received[2]) == ["attach", "fail"]
 
@@ -215,8 +249,9 @@ def test_finished_here_but_revoked_there(serve, client):
     "request_", [lambda c: c.lease(1, 50, 90), lambda c: c.reserve(1, 2)], ids=["lease", "reserve"]
 )
 def test_the_grant_ended_while_the_manager_was_away(serve, client, request_):
-    serve([OK, None], [{"ok": True, "ended": "failed", "devices": []}])
+    serve([OK], [{"ok": True, "ended": "failed", "devices": []}])
     client.attach(0)
+    lose(client)
     with pytest.raises(RefusedError, match=r"the grant of job 'job-1' has ended \(failed\)"):
         request_(client)
     client.fail("revoked")  # it is known already: no third connection is needed
@@ -253,18 +288,12 @@ def test_a_refused_token_is_not_asked_for_again(serve, client, host):
 def test_garbage_ends_the_connection_and_the_failure_goes_over_another(serve, client, garbage):
     server = serve([OK, garbage, OK], [OK, OK])
     client.attach(0)
+    client.lease(0, 50 * MS, 90 * MS)
     with pytest.raises(ProtocolError):
-        client.lease(0, 50, 90)
+        while True:
+            client.lease(1, MS, 140 * MS)
     client.fail("garbage")
     assert ops(server.received[1]) == ["attach", "fail"]
-
-
-@pytest.mark.parametrize("reply", [OK, {"ok": True, "start_ns": "1", "end_ns": 2}, {"ok": True, "start_ns": 1}])
-def test_a_lease_without_its_times(serve, client, reply):
-    serve([OK, reply])
-    client.attach(0)
-    with pytest.raises(ProtocolError, match=r"field '(start|end)_ns' must be a whole number"):
-        client.lease(0, 50, 90)
 
 
 def test_giving_up_without_having_attached_says_nothing_about_steps(serve, client):
@@ -283,25 +312,29 @@ def test_patience_ends(client, host):
     assert max(host.sleeps) == 200_000_000
 
 
-def test_patience_starts_anew_with_each_request(serve, client, host):
-    serve([OK, LEASE])
+def test_a_job_gives_up_when_the_manager_has_been_away_for_longer_than_its_patience(serve, client, host):
+    serve([OK])
     client.attach(0)
-    host.time_ns += 3_000_000_000
-    client.lease(0, 50, 90)
-    with pytest.raises(ManagerUnavailableError):
-        client.lease(1, 50, 150)
-    assert host.time_ns > 5_000_000_000
+    lose(client)
+    client.lease(0, 50 * MS, 90 * MS)
+    host.time_ns += 1_900_000_000
+    client.lease(1, 50 * MS, 150 * MS)
+    host.time_ns += 200_000_000
+    with pytest.raises(ManagerUnavailableError, match="nobody answers"):
+        client.lease(2, 50 * MS, 200 * MS)
+    assert host.sleeps  # it has waited for it once more
 
 
 def test_a_manager_that_hangs_is_away_too(serve, client, host, monkeypatch):
     monkeypatch.setattr(client_module, "_LEAST_ANSWER_S", 0.05)
     hanging = ManagerClient(client._path, "secret", "job-1", patience=Patience(0.01, host.now, host.sleep))
-    serve([OK, None, None])
+    server = serve([OK, None, None])
     hanging.attach(0)
     host.time_ns -= 10**9  # the client's time stands still while a real socket times out
     with pytest.raises(ManagerUnavailableError, match=r"timed out|closed|nobody answers"):
-        hanging.lease(0, 50, 90)
+        hanging.reserve(1, 2)
     hanging.close()
+    assert server.received
 
 
 ATTACHED = {
@@ -322,11 +355,10 @@ def nameless(tmp_path, host):
 
 
 def test_the_manager_says_which_job_it_is_and_where_it_goes_on(serve, nameless):
-    server = serve([ATTACHED, LEASE])
+    server = serve([ATTACHED, None])
     nameless.attach()
     assert (nameless.job_id, nameless.steps_done, nameless.shared) == ("job/0", 7, True)
     assert nameless.devices == (AttachedDevice("GPU-1", 3, "T", 5),)
-    nameless.lease(7, 50, 90)
     assert server.received[0][0] == {
         "op": "attach",
         "version": 3,
@@ -337,12 +369,14 @@ def test_the_manager_says_which_job_it_is_and_where_it_goes_on(serve, nameless):
 
 
 def test_once_connected_it_knows_best_how_far_it_is(serve, nameless):
-    server = serve([ATTACHED, LEASE], [ATTACHED | {"steps_done": 2}, NEXT])
+    server = serve([ATTACHED, None], [ATTACHED | {"steps_done": 2}, None])
     nameless.attach()
-    nameless.lease(7, 50, 90)
-    nameless.lease(8, 50, 150)
+    nameless.lease(7, 50 * MS, 90 * MS)
+    lose(nameless)
+    nameless.lease(8, 50 * MS, 150 * MS)
     assert server.received[1][0] == {
-        "op": "attach", "version": 3, "token": "secret", "after_ns": 100, "job_id": "job/0", "steps_done": 8, "connection": "c.2"
+        "op": "attach", "version": 3, "token": "secret", "after_ns": 90 * MS, "job_id": "job/0", "steps_done": 8,
+        "connection": "c.2"
     }  # fmt: skip
     assert nameless.steps_done == 8
 
@@ -356,20 +390,55 @@ def test_the_reply_to_a_first_attach_was_lost(serve, nameless):
 
 
 def test_attaching_again_begins_another_run(serve, nameless):
-    server = serve([ATTACHED], [ATTACHED | {"steps_done": 4}, LEASE])
+    server = serve([ATTACHED], [ATTACHED | {"steps_done": 4}, None])
     nameless.attach()
     nameless.attach(4)
-    nameless.lease(4, 50, 90)
+    nameless.lease(4, 50 * MS, 90 * MS)
     assert server.received[1][0]["steps_done"] == 4
     assert nameless.reconnects == 0
 
 
 def test_a_lost_device_is_an_error_that_no_retry_helps(serve, nameless, host):
-    serve([ATTACHED, error_reply(DeviceLostError("device GPU-1 is lost: XID 79"))])
+    lost = {"op": "lost", "resource": "GPU-1", "error": "device GPU-1 is lost: XID 79"}
+    serve([ATTACHED, messages(OK, lost)], [error_reply(DeviceLostError("device GPU-1 is lost: XID 79"))])
     nameless.attach()
+    nameless.reserve(1, 2)
     with pytest.raises(DeviceLostError, match="XID 79"):
         nameless.lease(7, 50, 90)
     assert host.sleeps == []
+
+
+def test_a_report_that_is_refused_ends_the_run(serve, nameless):
+    serve([ATTACHED, error_reply(DeviceLostError("device GPU-1 is lost: XID 79")), OK])
+    nameless.attach()
+    nameless.lease(7, 50 * MS, 90 * MS)
+    with pytest.raises(DeviceLostError, match="XID 79"):
+        while True:
+            nameless.lease(8, 1, 140 * MS)
+
+
+def test_a_further_process_names_its_session_and_counts_no_steps(serve, tmp_path, host):
+    server = serve([ATTACHED | {"devices": [ATTACHED["devices"][0] | {"mode": "exclusive"}]}, None, OK])
+    client = ManagerClient(tmp_path / "sock", "secret", session="rank 3", only=[3])
+    client.attach()
+    client.lease(0, 50 * MS, 90 * MS)
+    client.reserve(1, 2)
+    client.close()
+    attachment, told, _ = server.received[0]
+    assert (attachment["session"], attachment["devices"], "steps_done" in attachment) == ("rank 3", [3], False)
+    assert told == {"op": "report", "from_ns": 90 * MS, "work_ns": 50 * MS, "until_ns": 140 * MS}
+
+
+def test_a_device_that_another_process_begins_to_use_is_demanded_from_then_on(serve, nameless):
+    exclusive = ATTACHED | {"devices": [ATTACHED["devices"][0] | {"mode": "exclusive"}]}
+    shared_now = {"op": "mode", "resource": "GPU-1", "mode": "fifo"}
+    server = serve([exclusive, None, messages(OK, shared_now), None, piece(8, 150, 200, "GPU-1"), OK])
+    nameless.attach()
+    assert nameless.lease(7, 50 * MS, 90 * MS) == Lease(90 * MS, 140 * MS)
+    nameless.reserve(1, 2)
+    assert nameless.lease(8, 50, 140) == Lease(150, 200)
+    nameless.finish(9)
+    assert ops(server.received[0]) == ["attach", "report", "reserve", "report", "demand", "finish"]
 
 
 def test_a_manager_that_asks_to_come_again_is_asked_again(serve, nameless, host):

@@ -8,18 +8,29 @@ from pathlib import Path
 import pytest
 
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.ipc.channel import wait_readable
 from emulator_runtime.ipc.client import ManagerClient, Patience
 from emulator_runtime.ipc.frames import Decoder, encode
 
+MS = 1_000_000
 GOLDEN = json.loads((Path(__file__).parents[2] / "support" / "golden_frames.json").read_text(encoding="utf-8"))
 
 
 def exclusive(client):
     client.attach(3)
     client.reserve(10, 20)
-    assert client.lease(3, 50, 2000, 100) == Lease(2000, 2050)
-    client.queue(4, 50, 2050, 50)
-    client.finish(4)
+    assert client.lease(3, 50 * MS, 20 * MS, 150 * MS) == Lease(20 * MS, 70 * MS)
+    client.queue(4, 50 * MS, 80 * MS, 100 * MS)
+    assert client.lease(4, 50 * MS, 80 * MS, 100 * MS) == Lease(80 * MS, 130 * MS)
+    wait_readable([client._channel], 5)  # the stop has arrived
+    assert client.lease(5, 50 * MS, 130 * MS, 50 * MS) == Lease(130 * MS, 130 * MS, stop=True)
+    client.release(5)
+
+
+def further_process(client):
+    client.attach()
+    client.reserve(10, 20)
+    assert client.lease(0, 50 * MS, 20 * MS) == Lease(20 * MS, 70 * MS)
 
 
 def shared(client):
@@ -43,11 +54,12 @@ def script(turns):
     return [b"".join(encode(message) for message in several) or None for several in answers]
 
 
-@pytest.mark.parametrize("run", [exclusive, shared])
+@pytest.mark.parametrize("run", [exclusive, further_process, shared])
 def test_the_client_speaks_as_the_protocol_says(serve, tmp_path, host, run):
     turns = GOLDEN["conversations"][run.__name__]["turns"]
     server = serve(script(turns))
-    client = ManagerClient(tmp_path / "sock", "TOKEN", "a", patience=Patience(2.0, host.now, host.sleep))
+    session = {"session": "rank 1", "only": [1]} if run is further_process else {"job_id": "a"}
+    client = ManagerClient(tmp_path / "sock", "TOKEN", patience=Patience(2.0, host.now, host.sleep), **session)
     run(client)
     client.close()
     server.close()

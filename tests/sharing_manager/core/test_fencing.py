@@ -130,7 +130,7 @@ class Fencing(RuleBasedStateMachine):
             case "fail":
                 self.node.manager.fail(grant, "x")
             case "detached":
-                self.node.manager.detached(grant)
+                self.node.manager.close_session(grant.main)
                 return
             case "revoke":
                 self.node.manager.revoke(grant.job_id, "x")

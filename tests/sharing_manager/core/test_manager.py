@@ -76,7 +76,7 @@ def test_failing_and_stopping_twice(node, held):
 
 def test_reserving_twice_replaces(node, held):
     for amount in (16, 14):
-        node.manager.reserve(held, Reservation(GIB, GIB * amount // 2))
+        node.manager.reserve(held.main, Reservation(GIB, GIB * amount // 2))
     assert node.pool.all()[0].memory.used_bytes == 7 * GIB
 
 
@@ -182,7 +182,7 @@ def test_stopping_whom_nobody_knows_is_nothing(node):
 
 
 def test_revoke_frees_at_once(node, held, uuids):
-    node.manager.reserve(held, Reservation(GIB, 2 * GIB))
+    node.manager.reserve(held.main, Reservation(GIB, 2 * GIB))
     node.manager.lease(held, 0, 5_000, 1_000)
     at(node, 2_000)
     node.manager.revoke("a", "its process ended")
@@ -202,11 +202,11 @@ def test_who_was_revoked_gets_neither_time_nor_memory_nor_another_end(node, held
         with pytest.raises(RefusedError, match=ended):
             node.manager.lease(held, step, 50, 1_000)
     with pytest.raises(RefusedError, match=ended):
-        node.manager.reserve(held, Reservation(1, 1))
+        node.manager.reserve(held.main, Reservation(1, 1))
     for end in (node.manager.finish, node.manager.release):
         with pytest.raises(RefusedError, match=ended):
             end(held, 1)
-    node.manager.detached(held)
+    node.manager.close_session(held.main)
     node.manager.flush_progress()
     device = node.pool.all()[0]
     assert (device.memory.used_bytes, device.arbiter.free_at_ns(), device.holders) == (0, 1_000, {other.job_id})
@@ -245,18 +245,18 @@ def test_steps_of_a_job_that_was_never_here(node):
 
 def test_memory_on_all_devices_of_the_grant(node, uuids):
     grant = node.manager.grant("a", uuids[:2], 0)
-    node.manager.reserve(grant, Reservation(GIB, 2 * GIB))
+    node.manager.reserve(grant.main, Reservation(GIB, 2 * GIB))
     assert [d.memory.used_bytes for d in node.pool.all()] == [2 * GIB, 2 * GIB, 0]
     with pytest.raises(OutOfMemoryError, match=f"out of memory on {uuids[0]}: a asks for 15.00 GiB"):
-        node.manager.reserve(grant, Reservation(GIB, 15 * GIB))
+        node.manager.reserve(grant.main, Reservation(GIB, 15 * GIB))
     assert [d.memory.used_bytes for d in node.pool.all()] == [2 * GIB, 2 * GIB, 0]
-    node.manager.detached(grant)
+    node.manager.close_session(grant.main)
     assert [d.memory.used_bytes for d in node.pool.all()] == [0, 0, 0]
 
 
 def test_a_peak_below_its_persistent_part(node, held):
     with pytest.raises(ProtocolError, match="field 'peak_bytes' must not be below 'persistent_bytes'"):
-        node.manager.reserve(held, Reservation(2, 1))
+        node.manager.reserve(held.main, Reservation(2, 1))
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

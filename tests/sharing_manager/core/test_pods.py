@@ -32,7 +32,7 @@ def holds(name, *devices):
 def test_the_life_of_a_pod(pods, pod, uuids):
     grant = pods.attach(pods.mint("t", uuids[1], uuids[0]), pod("a"))
     assert (grant.job_id, grant.steps_done, grant.live) == ("uid-a", 0, True)
-    assert [d.index for d in pods.manager.devices_of(grant)] == [1, 0]
+    assert [d.index for d in pods.manager.specs(grant.main)] == [1, 0]
     assert not pods.manager.shared(grant)
     leases = train(pods, grant, 3)
     assert [lease.start_ns for lease in leases] == [1_000, 1_050, 1_100]
@@ -115,7 +115,7 @@ def test_ranks_may_go_back_to_the_least_of_them(pods, pod, uuids):
 def test_two_replicas_of_one_device_are_one_device(make_pod_node, pod, uuids):
     node = make_pod_node(4)
     grant = node.attach(node.mint("t", f"{uuids[0]}::0", f"{uuids[0]}::3"), pod("a"))
-    assert [d.uuid for d in node.manager.devices_of(grant)] == [uuids[0]]
+    assert [d.uuid for d in node.manager.specs(grant.main)] == [uuids[0]]
     assert node.manager.shared(grant)
     assert node.manager.lease(grant, 0, 50, 1_000) == Lease(1_000, 1_050)
 
@@ -133,7 +133,7 @@ def test_a_shared_device_serves_pods_one_step_after_the_other(make_pod_node, pod
 
 def test_the_pod_that_was_deleted_by_force_is_fenced_before_the_next_one_gets_anything(pods, pod, uuids):
     zombie = pods.attach(pods.mint("old", uuids[0], uuids[1]), pod("a"))
-    pods.manager.reserve(zombie, Reservation(GIB, GIB))
+    pods.manager.reserve(zombie.main, Reservation(GIB, GIB))
     pods.manager.lease(zombie, 0, 10_000, 1_000)
     pods.mint("new", uuids[0])
     pods.clock.advance_ns(500)
@@ -145,7 +145,7 @@ def test_the_pod_that_was_deleted_by_force_is_fenced_before_the_next_one_gets_an
     for ask in (
         lambda: pods.manager.lease(zombie, 1, 50, 1_500),
         lambda: pods.manager.finish(zombie, 1),
-        lambda: pods.manager.reserve(zombie, Reservation(1, 1)),
+        lambda: pods.manager.reserve(zombie.main, Reservation(1, 1)),
     ):
         with pytest.raises(RefusedError, match=r"the grant of pod ns/a/main has ended \(fenced\)"):
             ask()
@@ -257,7 +257,7 @@ def test_an_unhealthy_device_serves_nobody_until_it_is_well(pods, pod, uuids):
     lost = f"device {uuids[0]} is lost: XID 79; start again on another device"
     for ask in (
         lambda: pods.manager.lease(grant, 0, 50, 1_000),
-        lambda: pods.manager.reserve(grant, Reservation(1, 1)),
+        lambda: pods.manager.reserve(grant.main, Reservation(1, 1)),
         lambda: pods.attach("t", pod("a"), 0),
         lambda: pods.attach(pods.mint("u", uuids[0]), pod("b")),
     ):
@@ -292,11 +292,11 @@ def test_out_of_memory_is_reported_once_a_run(pods, pod, uuids):
     grant = pods.attach(pods.mint("t", uuids[0]), pod("a"))
     for _ in range(3):
         with pytest.raises(OutOfMemoryError):
-            pods.manager.reserve(grant, Reservation(99 * GIB, 99 * GIB))
+            pods.manager.reserve(grant.main, Reservation(99 * GIB, 99 * GIB))
     assert pods.kinds("uid-a").count("oom") == 1
     pods.attach("t", pod("a"))
     with pytest.raises(OutOfMemoryError):
-        pods.manager.reserve(grant, Reservation(99 * GIB, 99 * GIB))
+        pods.manager.reserve(grant.main, Reservation(99 * GIB, 99 * GIB))
     assert pods.kinds("uid-a").count("oom") == 2
 
 

@@ -49,7 +49,7 @@ def life(node, uuids):
         job.token = node.token(node.manager.grant("a", uuids, 0))
 
     def reserve():
-        node.manager.reserve(job.grant, Reservation(10, 20))
+        node.manager.reserve(job.grant.main, Reservation(10, 20))
 
     def flush():
         node.manager.flush_progress()

@@ -37,14 +37,14 @@ def shared(make_node):
 
 
 def ask(node, grant, number, ready_ns, work_ns, uuid=UUIDS[0], **more):
-    node.manager.demand(grant, uuid, Demand(grant.holder, number, ready_ns, work_ns, **more))
+    node.manager.demand(grant.main, uuid, Demand(grant.holder, number, ready_ns, work_ns, **more))
 
 
 def decide(node, until_ns):
     """What is decided by then, as (job, number, start, end)."""
     node.clock.advance_to_ns(max(until_ns, node.clock.now_ns()))
     return [
-        (each.grant.job_id, each.answer.sequence, each.answer.piece.start_ns, each.answer.piece.end_ns)
+        (each.session.grant.job_id, each.answer.sequence, each.answer.piece.start_ns, each.answer.piece.end_ns)
         for each in node.manager.decide(until_ns)
     ]
 
@@ -197,7 +197,7 @@ def test_after_an_aborted_run_a_restarted_manager_does_not_wait_for_it(shared):
 def test_a_stop_takes_back_what_waits_and_tells_the_job(shared):
     node, grants = shared("fifo", "a", "b")
     stops = []
-    node.manager.on_stop = lambda *of: stops.append(of)
+    node.manager.on_stop = lambda of: stops.append((of, node.manager.last_number(of.main)))
     ask(node, grants["a"], 0, 0, 10 * MS)
     decide(node, 0)
     ask(node, grants["a"], 1, 10 * MS, 10 * MS)
@@ -220,7 +220,7 @@ def test_a_stop_takes_back_what_waits_and_tells_the_job(shared):
 def test_a_stop_before_the_first_step(shared):
     node, grants = shared("fifo", "a", "b")
     stops = []
-    node.manager.on_stop = lambda _, last: stops.append(last)
+    node.manager.on_stop = lambda of: stops.append(node.manager.last_number(of.main))
     ask(node, grants["b"], 0, 0, 10 * MS)
     decide(node, 0)
     ask(node, grants["a"], 0, 0, MS)
@@ -232,7 +232,7 @@ def test_a_stop_before_the_first_step(shared):
 def test_a_step_that_is_served_beside_others_is_finished_before_a_stop(shared):
     node, grants = shared("mps", "a", "b")
     stops = []
-    node.manager.on_stop = lambda _, last: stops.append(last)
+    node.manager.on_stop = lambda of: stops.append(node.manager.last_number(of.main))
     for grant in grants.values():
         ask(node, grant, 0, 0, 10 * MS)
     decide(node, 5 * MS)
@@ -250,7 +250,7 @@ def test_a_step_that_one_of_two_devices_has_begun_is_finished_before_a_stop(make
     one = node.manager.grant("one", UUIDS[1:2], 0, [Terms(1)])
     one = node.manager.attach(node.token(one), "one", 0, 0)
     stops = []
-    node.manager.on_stop = lambda _, last: stops.append(last)
+    node.manager.on_stop = lambda of: stops.append(node.manager.last_number(of.main))
     ask(node, one, 0, 0, 5 * MS, uuid=UUIDS[1])
     decide(node, 0)
     for uuid in UUIDS[:2]:
@@ -269,7 +269,7 @@ def test_a_job_that_is_to_stop_learns_it_again_after_a_restart(shared):
     node.crash()
     grant = node.manager.attach(node.token(grants["a"]), "a", 0, 0)
     assert grant.stopping
-    assert node.manager.last_number(grant) == 4
+    assert node.manager.last_number(grant.main) == 4
 
 
 def test_a_job_can_not_claim_the_time_in_which_the_device_was_idle(shared):
@@ -319,7 +319,7 @@ def test_leaving_and_coming_back_is_no_way_to_the_front(shared):
     node.manager.attach(node.token(grants[first]), first, 5, 0)
     node.manager.attach(node.token(grants[first]), first, 4, 0)  # its demands are numbered from anew
     ask(node, grants[first], 4, 10 * MS, 10 * MS)
-    assert [job for job, *_ in decide(node, 10 * MS)] == [other]
+    assert decide(node, 10 * MS)[0][0] == other
 
 
 def test_a_repeated_demand_that_is_being_served_is_not_served_again(shared):
@@ -395,10 +395,10 @@ def test_another_way_of_sharing_applies_when_the_demanding_jobs_have_ended(share
     node.manager.apply_inventory(of_mode(after, 1 if after == "exclusive" else 2))
     assert decide(node, 10 * MS) == [("a", 0, 0, 10 * MS)]
     ask(node, grants["a"], 1, 10 * MS, 10 * MS)
-    assert [mode.name for mode in node.manager.modes_of(grants["b"])] == ["mps"]
+    assert node.manager.mode_for(grants["b"].main, UUIDS[0]) == "mps"
     node.manager.fail(grants["a"], "killed")
     assert decide(node, 100 * MS) == []
-    assert [mode.name for mode in node.manager.modes_of(grants["b"])] == [after]
+    assert node.manager.mode_for(grants["b"].main, UUIDS[0]) == after
 
 
 def test_an_exclusive_device_becomes_shared_at_once(shared):
@@ -424,12 +424,12 @@ def test_a_full_disk_stops_nobody(shared, monkeypatch):
 
 def test_progress_is_what_the_job_reports_and_never_goes_back(shared):
     node, grants = shared("fifo", "a")
-    node.manager.report(grants["a"], 5)
-    node.manager.report(grants["a"], 3)
+    node.manager.report(grants["a"].main, 5)
+    node.manager.report(grants["a"].main, 3)
     assert node.manager.steps_done("a") == 5
     node.manager.finish(grants["a"], 9)
     with pytest.raises(RefusedError, match="has ended"):
-        node.manager.report(grants["a"], 10)
+        node.manager.report(grants["a"].main, 10)
     with pytest.raises(RefusedError, match="has ended"):
         ask(node, grants["a"], 10, 0, MS)
 
@@ -438,11 +438,11 @@ def test_memory_follows_the_way_in_which_a_device_is_shared(shared):
     big = Reservation(4 * GIB, 10 * GIB)
     node, grants = shared("fair", "a", "b")
     for grant in grants.values():
-        node.manager.reserve(grant, big)  # 4 + 4 + 6 of 16 GiB
+        node.manager.reserve(grant.main, big)  # 4 + 4 + 6 of 16 GiB
     node, grants = shared("mps", "c", "d")
-    node.manager.reserve(grants["c"], big)
+    node.manager.reserve(grants["c"].main, big)
     with pytest.raises(OutOfMemoryError):
-        node.manager.reserve(grants["d"], big)
+        node.manager.reserve(grants["d"].main, big)
 
 
 WRONG = {
@@ -461,10 +461,10 @@ def test_wrong_demands(shared, change, message):
     assert node.manager.next_decision_ns() is None
 
 
-def test_an_exclusive_device_has_leases_and_a_shared_one_demands(shared):
+def test_an_exclusive_device_has_leases_and_demands_and_a_shared_one_demands(shared):
     node, grants = shared("exclusive", "a")
-    with pytest.raises(ProtocolError, match="isn't shared; ask for a lease"):
-        ask(node, grants["a"], 0, 0, MS)
+    ask(node, grants["a"], 0, 0, MS)
+    assert decide(node, 0) == [("a", 0, 0, MS)]
     node, grants = shared("mps", "b")
     with pytest.raises(ProtocolError, match="shared by mode mps: demand its time"):
         node.manager.lease(grants["b"], 0, MS, 0)
@@ -499,7 +499,7 @@ def test_two_devices_decide_on_their_own(make_node):
     for uuid in UUIDS[:2]:
         ask(node, both, 0, 3_000, MS, uuid=uuid)
     node.clock.advance_ns(10 * MS)
-    answers = {(each.uuid, each.grant.job_id): each.answer.piece for each in node.manager.decide(10 * MS)}
+    answers = {(each.uuid, each.session.grant.job_id): each.answer.piece for each in node.manager.decide(10 * MS)}
     assert answers == {
         (UUIDS[0], "both"): Piece(3_000, 3_000 + MS, MS),
         (UUIDS[1], "one"): Piece(2_000, 2_000 + 5 * MS, 5 * MS),

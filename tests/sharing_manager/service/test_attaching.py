@@ -1,6 +1,7 @@
 """Attaching over a socket with look-ups that answer in any order: limits, time-outs and errors."""
 
 import os
+import re
 import socket
 
 import pytest
@@ -422,7 +423,7 @@ def test_a_second_process_is_refused_as_long_as_the_first_is_connected(processes
             "ok": False,
             "code": "refused",
             "error": "process 1 of this container trains on these devices already; run one training process in a "
-            "container, or wait for its end",
+            "container, wait for its end, or name the session of each further process (field 'session')",
         }
     assert second.ask({"op": "query", "token": token})["ok"]
     assert first.ask(LEASE)["ok"]
@@ -622,3 +623,104 @@ def test_a_job_needs_no_name_and_gets_it(serve, uuids):
     answer = served.connect().ask(attach(token))
     assert (answer["version"], answer["job_id"], answer["steps_done"], answer["shared"]) == (2, "job", 5, False)
     assert "unknown token" in served.connect().ask(attach(token, job_id="another"))["error"]
+
+
+# --- several processes of a container ---------------------------------------------------------------------------------
+
+
+def process(token, name, **more):
+    """A further process attaches."""
+    return attach(token) | {"version": 3, "session": name, **more}
+
+
+def test_processes_attach_beside_each_other_and_learn_of_each_other(serve, uuids):
+    served = serve()
+    token = served.mint(*uuids[:2])
+    first, second, third = (served.connect() for _ in range(3))
+    reply = first.ask(attach(token, version=3))
+    assert [device["mode"] for device in reply["devices"]] == ["exclusive", "exclusive"]
+    reply = second.ask(process(token, "second", devices=[1]))
+    assert [(device["uuid"], device["mode"]) for device in reply["devices"]] == [(uuids[1], "fifo")]
+    assert first.received() == [{"op": "mode", "resource": uuids[1], "mode": "fifo"}]
+    reply = third.ask(process(token, "third", devices=[0]))
+    assert first.received() == [{"op": "mode", "resource": uuids[0], "mode": "fifo"}]
+    assert second.received() == []
+    grant = served.node.grant(token)
+    assert sorted(grant.named) == ["second", "third"]
+    second.socket.close()
+    served.turn()
+    assert sorted(grant.named) == ["third"]
+    assert first.ask({"op": "reserve", "persistent_bytes": 1, "peak_bytes": 2}) == {"ok": True}
+
+
+def test_processes_that_attach_at_once_while_their_pod_is_looked_up(serve, identifier, pod, uuids):
+    served = serve(identifier=identifier)
+    token = served.mint(*uuids[:2])
+    clients = [served.connect() for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.send(process(token, f"{number}", devices=[number]))
+    assert served.attaching.pending == 2
+    identifier.answer(pod("a"), pod("a"))
+    served.turn()
+    assert [[message["ok"] for message in client.received()] for client in clients] == [[True], [True]]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"op": "report", "steps_done": 3},
+        {"op": "finish", "steps_done": 3},
+        {"op": "release", "steps_done": 3},
+        {"op": "fail", "reason": "x"},
+        {"op": "lease", "step": 0, "duration_ns": 1, "issue_ns": 0},
+    ],
+)
+def test_a_further_process_does_not_speak_for_the_job(serve, uuids, request_):
+    served = serve()
+    token = served.mint(uuids[0])
+    client = served.connect()
+    assert client.ask(process(token, "second"))["ok"]
+    reply = client.ask(request_)
+    assert (reply["code"], "process second doesn't speak for" in reply["error"]) == ("refused", True)
+    assert served.node.manager.find(token).steps_done == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"session": "x" * 65}, "field 'session' must have at most 64 characters"),
+        ({"session": 3}, "field 'session' must be a text"),
+        ({"steps_done": 3}, "field 'steps_done': only the main session"),
+        ({"devices": [2]}, "field 'devices': .* has 1 devices, counted from 0"),
+        ({"devices": [-1]}, "field 'devices' must be a list of whole numbers"),
+        ({"devices": "all"}, "field 'devices' must be a list"),
+    ],
+)
+def test_a_wrong_session_is_refused_and_opens_none(serve, uuids, wrong, problem):
+    served = serve()
+    token = served.mint(uuids[0])
+    reply = served.connect().ask(process(token, "second") | wrong)
+    assert reply["code"] == "protocol"
+    assert re.search(problem, reply["error"])
+    grant = served.node.manager.find(token)
+    assert grant is None or not grant.named
+
+
+def test_all_processes_learn_that_the_run_is_to_stop_or_a_device_is_lost(serve, uuids):
+    served = serve()
+    node = served.node
+    token = node.manager.token_of(node.manager.grant("a", uuids[:2], 0))
+    first, second = served.connect(), served.connect()
+    assert first.ask(attach(token, version=3, job_id="a", devices=[0]))["ok"]
+    assert second.ask(process(token, "second", devices=[1]))["ok"]
+    node.manager.stop("a")
+    assert [message["op"] for message in first.received()] == ["stop"]
+    (stop,) = second.received()
+    assert stop["last"] == 2**62  # it ends by itself
+    node.manager.apply_inventory(node.inventory(count=1))
+    assert first.received() == []
+    (lost,) = second.received()
+    assert (lost["op"], lost["resource"]) == ("lost", uuids[1])
+    node.manager.revoke("a", "x")
+    served.turn()
+    assert first.received()[-1] is None and second.received()[-1] is None

@@ -207,5 +207,5 @@ def test_only_messages_of_the_clocks_owner_count(service, tmp_path):
 def test_a_manager_alone_tells_what_is_due_next(service):
     grant = service.node.manager.grant("a", UUIDS[:1], 0)
     grant = service.node.manager.attach(service.node.token(grant), "a", 0, 0)
-    service.node.manager.demand(grant, UUIDS[0], Demand(grant.holder, 0, 7, 5))
+    service.node.manager.demand(grant.main, UUIDS[0], Demand(grant.holder, 0, 7, 5))
     assert service.node.manager.next_decision_ns() == 7

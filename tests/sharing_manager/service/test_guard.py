@@ -32,6 +32,7 @@ class Service:
 
     def __init__(self):
         self.opened, self.closed = [], []
+        self.devices = 1
 
     def on_open(self, connection):
         self.opened.append(connection)
@@ -43,6 +44,9 @@ class Service:
 
     def on_close(self, connection):
         self.closed.append(connection)
+
+    def whole_devices(self, connection):
+        return self.devices
 
 
 class Guarded:
@@ -234,3 +238,17 @@ def test_who_is_hung_up_on_while_it_waits_is_forgotten(guarded):
     guarded.tick()
     guarded.tick()
     assert guarded.guard.due_ns() is None
+
+
+def test_a_container_with_eight_devices_is_answered_eight_times_as_often(guarded):
+    def answered_at_once():
+        sock = guarded.connect(f"container with {guarded.service.devices}")
+        before = guarded.counts.paused
+        count = 0
+        while guarded.counts.paused == before:
+            count += guarded.ask(sock, GOOD)
+        return count
+
+    one = answered_at_once()
+    guarded.service.devices = 8
+    assert answered_at_once() == pytest.approx(8 * one, rel=0.01)

@@ -56,8 +56,8 @@ def test_a_snapshot(make_pod_node, pod, uuids):
     node = make_pod_node(2)
     a = node.attach(node.mint("a", f"{uuids[0]}::0"), pod("a"))
     b = node.attach(node.mint("b", f"{uuids[0]}::1", f"{uuids[1]}::0"), pod("b"))
-    a.pid = 77
-    node.manager.reserve(a, Reservation(GIB, 2 * GIB))
+    a.main.pid, a.main.connected = 77, True
+    node.manager.reserve(a.main, Reservation(GIB, 2 * GIB))
     node.clock.advance_to_ns(WINDOW_NS)
     node.manager.lease(a, 0, 500 * MS, WINDOW_NS)
     node.clock.advance_to_ns(WINDOW_NS + 500 * MS)
@@ -73,5 +73,5 @@ def test_a_snapshot(make_pod_node, pod, uuids):
         ("b", 0, 0, 100 * MS),
     ]
     assert [len(device.processes) for device in seen.devices] == [2, 1, 0]
-    node.manager.detached(a)
+    node.manager.close_session(a.main)
     assert node.manager.telemetry().devices[0].processes[0].pid == 0

@@ -1,0 +1,1 @@
+"""A user's own program on emulated GPUs: what `emugpu.gpu` offers."""

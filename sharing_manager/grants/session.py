@@ -1,0 +1,49 @@
+"""A session: one process that uses the devices of a grant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sharing_manager.grants.grant import Grant
+
+MAX_SESSIONS = 64
+"""Named sessions of one grant at a time: more processes than that don't train in one container."""
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """A process with its own memory, and its own demands for time.
+
+    `name`: "" for the grant's main session, which the grant always has; others are named by their client, and end with their
+    connection. `only`: the devices that it uses, if not all. `pid`: the connected process in the manager's PID namespace; 0 if
+    there is none, or it isn't visible. `since_ns`: when a named one connected (emulated time).
+    """
+
+    grant: Grant
+    name: str = ""
+    only: tuple[str, ...] | None = None
+    pid: int = 0
+    connected: bool = False
+    since_ns: int = 0
+
+    @property
+    def floor_ns(self) -> int:
+        """No device works for it before this emulated time."""
+        return max(self.since_ns, 0 if self.name else self.grant.floor_ns)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The devices that it uses."""
+        return self.grant.uuids if self.only is None else self.only
+
+    @property
+    def key(self) -> str:
+        """Its unique name on the node, in memory accounts and error messages."""
+        return f"{self.grant.holder}, process {self.name}" if self.name else self.grant.holder
+
+    @property
+    def owner(self) -> str:
+        """Its unique name in what is stored for a restart."""
+        return f"{self.grant.digest} {self.name}" if self.name else self.grant.digest
