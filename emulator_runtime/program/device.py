@@ -75,8 +75,9 @@ class Stream:
         self._after: list[Event] = []
 
     def launch(self, seconds: float) -> None:
-        """Let the device work for so long, on a MIG instance longer by its part of the GPU; returns at once. Raises InputError for a time that is negative or too long, and the
-        errors of the device (DeviceLostError, for example), as CUDA does, also those of earlier work."""
+        """Let the device work for so long, a MIG instance longer by its part of the GPU; returns at once. Raises InputError for a
+        time that is negative or too long, and the errors of the device (DeviceLostError, for example), as CUDA does, also those
+        of earlier work."""
         work_ns = to_ns(seconds) if seconds >= 0 else -1
         if work_ns < 0:
             raise InputError("seconds", f"device work can't take {seconds} s; give 0 or more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from emugpu import gpu
 from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.domain.gpu import Device, device_uuid
 from emulator_runtime.domain.mig import instances
@@ -178,8 +180,8 @@ def test_smi_sees_what_a_job_holds(emugpu: Start, node: Node) -> None:
 
 
 def test_a_mig_instance_is_slower_and_smaller_and_smi_shows_its_gpu(emugpu: Start, short_directory: Path) -> None:
-    gpu = Device("n1", 0, "NVIDIA_A100-SXM4-40GB", 40 * GIB)
-    devices = list(instances(gpu, 1, ["3g.20gb", "4g.20gb"], "test"))
+    whole = Device("n1", 0, "NVIDIA_A100-SXM4-40GB", 40 * GIB)
+    devices = list(instances(whole, 1, ["3g.20gb", "4g.20gb"], "test"))
     fields = (
         {"index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes} | mig_member(d) for d in devices
     )
@@ -190,9 +192,17 @@ def test_a_mig_instance_is_slower_and_smaller_and_smi_shows_its_gpu(emugpu: Star
         code, output, errors = ended(emugpu(node.socket, *arguments, token=token))
         assert code == 0, errors
         assert json.loads(output)["profile"]["step_s"] == pytest.approx(0.02 / 0.428)
+        variables = {"TOKEN": node.grant_of("c", [devices[0].uuid]), "MANAGER_SOCKET": str(node.socket)}
+        variables["VISIBLE_DEVICES"] = devices[0].uuid
+        with contextlib.closing(gpu.Session({f"EMUGPU_{name}": value for name, value in variables.items()})) as own:
+            stream = own.device().stream()
+            stream.launch(0.01)
+            first = stream.record()
+            stream.launch(0.02)
+            assert first.elapsed_s(stream.record()) == pytest.approx(0.02 / 0.428, abs=1e-8)
         token = node.grant_of("b", [devices[1].uuid])
         assert ended(emugpu(node.socket, "smi", "-L", token=token))[1] == (
-            f"GPU 0: NVIDIA_A100-SXM4-40GB (UUID: {gpu.uuid})\n  MIG 4g.20gb     Device  0: (UUID: {devices[1].uuid})\n"
+            f"GPU 0: NVIDIA_A100-SXM4-40GB (UUID: {whole.uuid})\n  MIG 4g.20gb     Device  0: (UUID: {devices[1].uuid})\n"
         )
         arguments = ("train", "--step-time-s", "0.01", "--memory", "19GiB", "--steps", "5")
         code, _, errors = ended(emugpu(node.socket, *arguments, token=token))
