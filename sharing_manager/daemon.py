@@ -212,7 +212,11 @@ def _local_pool(settings: Settings) -> DevicePool:
         pool = DevicePool()
         pool.apply_inventory(shared(inventory, settings.sharing_config))
         return pool
-    return DevicePool(inventory, MODES[settings.sharing])
+    mode = MODES[settings.sharing]
+    if mode.shared and any(device.mig is not None for device in inventory):
+        problem = f"must be exclusive, not {mode.name}: {settings.inventory} has MIG instances, which have one job each"
+        raise InputError("EMUGPU_MANAGER_SHARING", problem)
+    return DevicePool(inventory, mode)
 
 
 def _make_directory(variable: str, path: str) -> None:

@@ -57,7 +57,7 @@ var gpuColumns = []column{
 	plain("compute_mode", func(row) string { return "Default" }),
 	plain("persistence_mode", unknown),
 	plain("display_active", unknown),
-	plain("mig.mode.current", unknown),
+	plain("mig.mode.current", migMode),
 	plain("pstate", unknown),
 	{"memory.total", "memory.total", "MiB", func(r row) string { return fmt.Sprint(mib(r.gpu.Memory)) }},
 	{"memory.reserved", "memory.reserved", "MiB", unknown},
@@ -126,7 +126,18 @@ func computeCap(r row) string {
 	if json.Unmarshal(computeCapabilities, &capabilities) != nil {
 		return ""
 	}
-	return capabilities[spelling(r.gpu.Name)]
+	name := r.gpu.Name
+	if r.gpu.Of != nil {
+		name, _ = cut(name)
+	}
+	return capabilities[spelling(name)]
+}
+
+func migMode(r row) string {
+	if r.gpu.Of == nil {
+		return ""
+	}
+	return "Enabled"
 }
 
 // spelling is the form in which the catalogue compares names of GPU types.

@@ -42,6 +42,13 @@ type gpu struct {
 	Utilisation *float64
 	Healthy     *bool
 	Processes   []process
+	Of          *whole
+}
+
+// whole is the GPU on which a MIG instance is.
+type whole struct {
+	Index *int64  `json:"gpu"`
+	UUID  *string `json:"gpu_uuid"`
 }
 
 // entry is a GPU as the manager and the device files write it.
@@ -54,6 +61,7 @@ type entry struct {
 	Utilisation *float64  `json:"utilisation"`
 	Healthy     *bool     `json:"healthy"`
 	Processes   []process `json:"processes"`
+	Mig         *whole    `json:"mig"`
 }
 
 type reply struct {
@@ -81,9 +89,22 @@ func picture() ([]gpu, string) {
 }
 
 // counted has the indexes that GPUs have in a container: from 0, as with the NVIDIA runtime, whichever of the node's they are.
+// So have the GPUs on which MIG instances are.
 func counted(gpus []gpu) []gpu {
+	numbers := map[string]int64{}
 	for i := range gpus {
 		gpus[i].Index = int64(i)
+		uuid := gpus[i].UUID
+		if gpus[i].Of != nil {
+			uuid = *gpus[i].Of.UUID
+		}
+		if _, known := numbers[uuid]; !known {
+			numbers[uuid] = int64(len(numbers))
+		}
+		if gpus[i].Of != nil {
+			number := numbers[uuid]
+			gpus[i].Of.Index = &number
+		}
 	}
 	return gpus
 }
@@ -204,9 +225,16 @@ func gpusOf(entries []entry) ([]gpu, error) {
 			name := clean(*p.Name)
 			e.Processes[i].Name = &name
 		}
+		if e.Mig != nil && (e.Mig.Index == nil || e.Mig.UUID == nil) {
+			e.Mig = nil
+		}
+		if e.Mig != nil {
+			uuid := clean(*e.Mig.UUID)
+			e.Mig.UUID = &uuid
+		}
 		gpus = append(gpus, gpu{
 			Index: *e.Index, Name: clean(*e.Type), UUID: clean(*e.UUID), Memory: *e.Memory,
-			Used: e.Used, Utilisation: e.Utilisation, Healthy: e.Healthy, Processes: e.Processes,
+			Used: e.Used, Utilisation: e.Utilisation, Healthy: e.Healthy, Processes: e.Processes, Of: e.Mig,
 		})
 	}
 	sortByIndex(gpus)

@@ -81,11 +81,7 @@ func show(options options) int {
 func lines(options options, gpus []gpu, count int) ([]string, string) {
 	switch {
 	case options.list:
-		var lines []string
-		for _, g := range gpus {
-			lines = append(lines, fmt.Sprintf("GPU %d: %s (UUID: %s)", g.Index, g.Name, g.UUID))
-		}
-		return lines, ""
+		return listed(gpus), ""
 	case options.queryGPU != nil:
 		var rows []row
 		for i := range gpus {
@@ -102,6 +98,38 @@ func lines(options options, gpus []gpu, count int) ([]string, string) {
 		return query(*options.queryApps, appColumns, rows, options)
 	}
 	return table(gpus), ""
+}
+
+// migSeparator is between a GPU type and the profile to which it is cut, in the name of an instance.
+const migSeparator = "-MIG-"
+
+// listed is a line for each GPU; one that is cut has a line for each of its MIG instances below it.
+func listed(gpus []gpu) []string {
+	var lines []string
+	seen := map[string]int{}
+	for _, g := range gpus {
+		if g.Of == nil {
+			lines = append(lines, fmt.Sprintf("GPU %d: %s (UUID: %s)", g.Index, g.Name, g.UUID))
+			continue
+		}
+		name, profile := cut(g.Name)
+		uuid := *g.Of.UUID
+		if seen[uuid] == 0 {
+			lines = append(lines, fmt.Sprintf("GPU %d: %s (UUID: %s)", *g.Of.Index, name, uuid))
+		}
+		lines = append(lines, fmt.Sprintf("  MIG %-12sDevice %2d: (UUID: %s)", profile, seen[uuid], g.UUID))
+		seen[uuid]++
+	}
+	return lines
+}
+
+// cut is the name of the whole GPU's type, and the profile; without a profile the first is empty.
+func cut(name string) (string, string) {
+	at := strings.LastIndex(name, migSeparator)
+	if at < 0 {
+		return "", name
+	}
+	return name[:at], name[at+len(migSeparator):]
 }
 
 func selected(gpus []gpu, ids *string) []gpu {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from cluster_harness.request.spec import ClusterSpec, PoolSpec, parse_name
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.profiles.catalogue import gpu_spec
 from operators.kube.quantities import parse_quantity
 
@@ -113,12 +114,21 @@ def _of_node_gpus(text: str, number: int) -> _RequestedPool:
 
 
 def _pool(flag: str, name: str, nodes: int, gpus: int, gpu_type: str) -> PoolSpec:
-    return PoolSpec(name, _count(flag, nodes, least=1), _gpus(flag, gpus), gpu_spec(gpu_type, flag).gpu_type)
+    return PoolSpec(name, _count(flag, nodes, least=1), _gpus(flag, gpus), _gpu_type(gpu_type, flag))
 
 
 def _of_nodes(nodes: int, gpus: int | None, gpu_type: str | None) -> PoolSpec:
-    gpu = gpu_spec(DEFAULT_GPU_TYPE if gpu_type is None else gpu_type, "--gpu-type")
-    return PoolSpec("default", nodes, _gpus("--gpus", DEFAULT_GPUS if gpus is None else gpus), gpu.gpu_type)
+    gpu = _gpu_type(DEFAULT_GPU_TYPE if gpu_type is None else gpu_type, "--gpu-type")
+    return PoolSpec("default", nodes, _gpus("--gpus", DEFAULT_GPUS if gpus is None else gpus), gpu)
+
+
+def _gpu_type(name: str, flag: str) -> str:
+    gpu_type = gpu_spec(name, flag).gpu_type
+    if profile_of(gpu_type)[1] is not None:
+        raise InputError(
+            flag, f"{name} is a MIG instance; name the whole GPU's type, and cut it with spec.mig of its EmuGPUPool"
+        )
+    return gpu_type
 
 
 def _count(flag: str, nodes: int, *, least: int) -> int:

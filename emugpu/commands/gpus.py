@@ -11,6 +11,7 @@ from rich.table import Table
 
 from emugpu.commands.console import result_console
 from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.mig import mig_profiles
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 
@@ -44,6 +45,7 @@ def _as_json(table: ProfileTable, spec: GpuSpec, models: int) -> dict[str, objec
         "usable_memory_bytes": spec.usable_memory_bytes,
         "aliases": list(table.catalogue.short_names(spec.gpu_type)),
         "profiled_models": models,
+        "mig_profiles": list(mig_profiles(spec.gpu_type)),
     }
 
 

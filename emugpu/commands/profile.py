@@ -165,7 +165,7 @@ def _overview(
 
 def _detail(table: ProfileTable, model: str, gpu_type: str, steps: dict[int, StepProfile]) -> Table:
     """Every figure of a model on one GPU type."""
-    spec = table.catalogue.specs[gpu_type]
+    spec = table.catalogue.spec(gpu_type, _PLACE)
     last = table.last_measured_batch(model, gpu_type)
     rich_table = Table(
         title=f"{escape(model)} on {escape(gpu_type)} (measured up to batch size {last})",

@@ -94,7 +94,8 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """A device of its node's inventory; `now` None: its manager reports nothing."""
+    """A device of its node's inventory; `now` None: its manager reports nothing. `mig_gpu`: index and UUID of the GPU on which a
+    MIG instance is."""
 
     node: str
     index: int
@@ -105,6 +106,7 @@ class DeviceView:
     healthy: bool
     reason: str
     now: DeviceFigures | None = None
+    mig_gpu: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,7 @@ def _node(facts: Node, inventory: Inventory, pods: list[PodView], reported: list
             entry.healthy,
             entry.reason,
             figures.get(entry.device.uuid),
+            (entry.device.gpu_index, entry.device.gpu_uuid) if entry.device.mig is not None else None,
         )
         for resource in inventory.resources
         for entry in resource.devices

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from emugpu import VERSION
 from emugpu.smi.devices import Gpu, Process
 from emugpu.smi.spelling import nearest
+from emulator_runtime.domain.mig import TYPE_SEPARATOR
 from emulator_runtime.domain.units import MIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from emulator_runtime.timing.host import wall_ns
@@ -73,8 +74,12 @@ def _telemetry(gpu: Gpu, value: int | None) -> str | None:
 
 
 def _compute_cap(row: Row) -> str | None:
-    name = bundled_catalogue().find(row.gpu.name)
+    name = bundled_catalogue().find(row.gpu.name.rpartition(TYPE_SEPARATOR)[0] if row.gpu.mig_gpu else row.gpu.name)
     return bundled_catalogue().specs[name].compute_capability if name else None
+
+
+def _mig_mode(row: Row) -> str | None:
+    return "Enabled" if row.gpu.mig_gpu else None
 
 
 def _process(fact: Callable[[Process], str | None]) -> Callable[[Row], str | None]:
@@ -106,7 +111,7 @@ GPU_COLUMNS: Mapping[str, Column] = {
     "compute_mode": Column("compute_mode", "", lambda row: "Default"),
     "persistence_mode": Column("persistence_mode", "", _not_known),
     "display_active": Column("display_active", "", _not_known),
-    "mig.mode.current": Column("mig.mode.current", "", _not_known),
+    "mig.mode.current": Column("mig.mode.current", "", _mig_mode),
     "pstate": Column("pstate", "", _not_known),
     "memory.total": Column("memory.total", "MiB", lambda row: str(mib(row.gpu.memory_bytes))),
     "memory.reserved": Column("memory.reserved", "MiB", _not_known),

@@ -37,8 +37,16 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """The GPU on which a MIG instance is: its index and UUID."""
+
+    index: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
-    """One emulated GPU. None: not known; `utilisation` is from 0 to 1."""
+    """One emulated GPU. None: not known; `utilisation` is from 0 to 1. `mig_gpu`: the GPU of a MIG instance."""
 
     index: int
     name: str
@@ -48,6 +56,7 @@ class Gpu:
     utilisation: float | None = None
     healthy: bool | None = None
     processes: tuple[Process, ...] = ()
+    mig_gpu: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,14 @@ def node_picture(admin_socket: Path) -> Picture:
 
 
 def counted(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """With the indexes that they have in the container."""
-    return tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus))
+    """With the indexes that they have in the container, and so the GPUs on which MIG instances are."""
+    numbers = {
+        uuid: n for n, uuid in enumerate(dict.fromkeys(gpu.mig_gpu.uuid if gpu.mig_gpu else gpu.uuid for gpu in gpus))
+    }
+    return tuple(
+        replace(gpu, index=index, mig_gpu=Whole(numbers[gpu.mig_gpu.uuid], gpu.mig_gpu.uuid) if gpu.mig_gpu else None)
+        for index, gpu in enumerate(gpus)
+    )
 
 
 def _ask(socket: Path, message: Message) -> Message:
@@ -129,8 +144,16 @@ def _gpu(entry: object) -> Gpu:
                 float(utilisation) if isinstance(utilisation, int | float) else None,
                 healthy if isinstance(healthy, bool) else None,
                 tuple(_process(process) for process in facts.get("processes") or ()),
+                _whole(facts.get("mig")),
             )
     raise ProtocolError("its answer has a device without index, uuid, gpu_type or memory_bytes")
+
+
+def _whole(entry: object) -> Whole | None:
+    match entry:
+        case {"gpu": int(index), "gpu_uuid": str(uuid)}:
+            return Whole(index, clean(uuid))
+    return None
 
 
 def _process(entry: object) -> Process:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from emugpu import VERSION
 from emugpu.smi.columns import APP_COLUMNS, GPU_COLUMNS, Row, chosen, csv_lines
-from emugpu.smi.devices import Gpu, Picture
+from emugpu.smi.devices import Gpu, Picture, Whole
 from emugpu.smi.table import table
+from emulator_runtime.domain.mig import TYPE_SEPARATOR
 from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S
 from emulator_runtime.timing.host import sleep_ns
 
@@ -120,7 +122,7 @@ def _show(args: argparse.Namespace, program: str, picture: Picture | None, no_gp
 def _lines(args: argparse.Namespace, gpus: Sequence[Gpu], count: int) -> list[str] | str:
     """The lines to print, or what is wrong with the query."""
     if args.list_gpus:
-        return [f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})" for gpu in gpus]
+        return listed(gpus)
     if args.query_gpu is None and args.query_compute_apps is None:
         return table(gpus)
     if args.query_gpu is not None:
@@ -132,6 +134,21 @@ def _lines(args: argparse.Namespace, gpus: Sequence[Gpu], count: int) -> list[st
         return columns
     formats = args.format.split(",")
     return csv_lines(rows, columns, header="noheader" not in formats, units="nounits" not in formats)
+
+
+def listed(gpus: Sequence[Gpu]) -> list[str]:
+    """A line for each GPU; one that is cut has a line for each of its MIG instances below it."""
+    lines, seen = [], Counter[Whole]()
+    for gpu in gpus:
+        if gpu.mig_gpu is None:
+            lines.append(f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})")
+            continue
+        whole, _, profile = gpu.name.rpartition(TYPE_SEPARATOR)
+        if not seen[gpu.mig_gpu]:
+            lines.append(f"GPU {gpu.mig_gpu.index}: {whole} (UUID: {gpu.mig_gpu.uuid})")
+        lines.append(f"  MIG {profile:<12}Device {seen[gpu.mig_gpu]:>2}: (UUID: {gpu.uuid})")
+        seen[gpu.mig_gpu] += 1
+    return lines
 
 
 def selected(gpus: Sequence[Gpu], ids: str | None) -> list[Gpu]:

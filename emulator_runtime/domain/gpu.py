@@ -1,4 +1,4 @@
-"""Emulated GPUs: the properties of a GPU type (GpuSpec) and one device of a node (Device)."""
+"""Emulated GPUs: the properties of a GPU type (GpuSpec) and one device of a node (Device), a whole GPU or a MIG instance."""
 
 from __future__ import annotations
 
@@ -40,17 +40,39 @@ class GpuSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MigPlace:
+    """Where a MIG instance is: the index of its GPU on the node, and its first memory slice there."""
+
+    gpu: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
-    """One emulated GPU of a node. Its UUID depends only on node and index, so it is the same after every restart."""
+    """One emulated GPU of a node, or a MIG instance of one. A GPU's UUID depends only on node and index, an instance's on node,
+    GPU, type and place, so it is the same after every restart."""
 
     node: str
     index: int
     gpu_type: str
     memory_bytes: int
+    mig: MigPlace | None = None
 
     @property
     def uuid(self) -> str:
-        return device_uuid(self.node, self.index)
+        if self.mig is None:
+            return device_uuid(self.node, self.index)
+        return _instance_uuid(self.node, self.mig, self.gpu_type)
+
+    @property
+    def gpu_index(self) -> int:
+        """The index of the GPU that this is, or on which it is."""
+        return self.index if self.mig is None else self.mig.gpu
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The UUID of the GPU that this is, or on which it is."""
+        return device_uuid(self.node, self.gpu_index)
 
     @property
     def usable_memory_bytes(self) -> int:
@@ -61,3 +83,8 @@ class Device:
 def device_uuid(node: str, index: int) -> str:
     """The UUID of the device at `index` on `node`, in the format that NVIDIA's tools print. It never changes."""
     return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{index}')}"
+
+
+@cache
+def _instance_uuid(node: str, place: MigPlace, gpu_type: str) -> str:
+    return f"MIG-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{place.gpu}/{gpu_type}/{place.start}')}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry, split_device_id
+from emulator_runtime.node.inventory import DeviceEntry, ResourceEntry, mig_facts, split_device_id
 
 
 def device_files(resource: ResourceEntry, node: str, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
@@ -26,6 +26,7 @@ def device_files(resource: ResourceEntry, node: str, device_ids: Sequence[str]) 
             "index": index,
             "gpu_type": entry.device.gpu_type,
             "memory_bytes": entry.device.memory_bytes,
+            **mig_facts(entry.device),
             "node": node,
             "numa_node": entry.numa_node,
             "links": {peer.device.uuid: _link(entry, peer) for peer in entries.values() if peer is not entry},

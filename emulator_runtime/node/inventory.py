@@ -4,6 +4,9 @@
   {"name": "emugpu.dev/emuGPU", "replicas": 1, "sharing": "exclusive", "failRequestsGreaterThanOne": false, "devices": [
     {"index": 0, "gpu_type": "A100-SXM4-80GB", "memory_bytes": 85899345920, "numa_node": 0, "link_group": 0,
      "healthy": true, "reason": ""}]}]}
+
+A MIG instance is a device too, with `"mig": {"gpu": 0, "start": 4}`: the index of its GPU and its first memory slice there
+(emulator_runtime/domain/mig.py).
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from emulator_runtime.domain.errors import UnknownNameError
-from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.gpu import Device, MigPlace
 from emulator_runtime.domain.json_document import Field, parse
+from emulator_runtime.domain.mig import MEMORY_SLICES, check_places
 from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
@@ -30,6 +34,7 @@ DEFAULT_SHARING = "fifo"
 
 _SEPARATOR = "::"
 _GONE = "its device is still held by a pod whose own id has left the inventory"
+_MIG_RESOURCE = "/mig-"
 # An extended resource's name: DNS subdomain, slash, qualified name. Source: Kubernetes API, pkg/apis/core/v1/helper
 # (IsExtendedResourceName); "requests.<name>" must be a qualified name too, hence 244 characters before the slash.
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -133,6 +138,7 @@ class Inventory:
         node = members["node"].text(least=1, most=253)
         resources = tuple(_resource(f, node) for f in members["resources"].elements())
         _check_unique(members["resources"], resources)
+        check_places((e.device for r in resources for e in r.devices), f"{place}: resources")
         cleanup = members["cleanup"].flag() if "cleanup" in members else False
         if cleanup and resources:
             raise members["cleanup"].error("goes with no resources; empty them")
@@ -158,6 +164,16 @@ def is_resource_name(name: str) -> bool:
     `requests.` prefix) other than HOST_RESOURCE, which has no devices."""
     taken = "kubernetes.io/" in name or name.startswith("requests.") or name == HOST_RESOURCE
     return not taken and _RESOURCE_NAME.fullmatch(name) is not None
+
+
+def mig_resource(resource: str, profile: str) -> str:
+    """The resource of instances of a profile under the strategy mixed, in the domain of the resource of whole GPUs, such as
+    nvidia.com/mig-3g.20gb."""
+    return f"{resource.partition('/')[0]}{_MIG_RESOURCE}{profile}"
+
+
+def is_mig_resource(name: str) -> bool:
+    return _MIG_RESOURCE in name
 
 
 def repeated(names: Iterable[str | int]) -> str | int | None:
@@ -190,17 +206,24 @@ def _resource(document: Field, node: str) -> ResourceEntry:
         fail_requests_greater_than_one=fail.flag() if fail else False,
         sharing=sharing.text() if sharing is not None else EXCLUSIVE,
     )
+    if found.sharing != EXCLUSIVE and any(entry.device.mig is not None for entry in found.devices):
+        raise members["devices"].error(
+            f"has MIG instances, which have one holder each, but is shared ({found.sharing})"
+        )
     moved = members["moved"].items() if "moved" in members else {}
     return _with_moved(found, {device_id: device.text(least=1) for device_id, device in moved.items()})
 
 
 def _device(document: Field, node: str) -> DeviceEntry:
-    members = document.members(("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason"))
+    members = document.members(
+        ("index", "gpu_type", "memory_bytes"), ("numa_node", "link_group", "healthy", "reason", "mig")
+    )
     device = Device(
         node=node,
         index=members["index"].whole(most=MAX_INDEX),
         gpu_type=members["gpu_type"].text(least=1),
         memory_bytes=members["memory_bytes"].whole(least=1),
+        mig=mig_place(members["mig"]) if "mig" in members else None,
     )
     return DeviceEntry(
         device=device,
@@ -209,6 +232,22 @@ def _device(document: Field, node: str) -> DeviceEntry:
         healthy=members["healthy"].flag() if "healthy" in members else True,
         reason=members["reason"].text() if "reason" in members else "",
     )
+
+
+def mig_place(document: Field) -> MigPlace:
+    """The member `mig` of a device. Raises InputError."""
+    members = document.members(("gpu", "start"))
+    return MigPlace(members["gpu"].whole(most=MAX_INDEX), members["start"].whole(most=MEMORY_SLICES - 1))
+
+
+def mig_member(device: Device) -> dict[str, object]:
+    """The member `mig` of an instance; nothing for a whole GPU."""
+    return {} if device.mig is None else {"mig": {"gpu": device.mig.gpu, "start": device.mig.start}}
+
+
+def mig_facts(device: Device) -> dict[str, object]:
+    """The member `mig` for programs that show GPUs: also which GPU it is on, by UUID. Nothing for a whole GPU."""
+    return {} if device.mig is None else {"mig": {"gpu": device.gpu_index, "gpu_uuid": device.gpu_uuid}}
 
 
 def _compat(document: Field) -> Compat:
@@ -241,6 +280,7 @@ def _resource_json(resource: ResourceEntry) -> dict[str, object]:
                 "link_group": entry.link_group,
                 "healthy": entry.healthy,
                 "reason": entry.reason,
+                **mig_member(entry.device),
             }
             for entry in resource.devices
         ],

@@ -27,6 +27,7 @@ from emulator_runtime.node.inventory import (
     DeviceEntry,
     Inventory,
     ResourceEntry,
+    is_mig_resource,
     is_resource_name,
     repeated,
 )
@@ -144,7 +145,7 @@ def _by_resource(inventory: Inventory, slicings: list[_Slicing]) -> dict[str, _S
             raise UnknownNameError(f"{slicing.where.place}: {slicing.where.path}.name", "resource", slicing.name, names)
     for slicing in slicings:
         if slicing.name == NVIDIA_GPU and NVIDIA_GPU not in names:
-            by_resource |= {name: slicing for name in names if name not in by_resource}
+            by_resource |= {name: slicing for name in names if name not in by_resource and not is_mig_resource(name)}
     return by_resource
 
 
@@ -154,6 +155,8 @@ def _share(resource: ResourceEntry, slicing: _Slicing, mode: str, *, rename: boo
     whole = tuple(entry for entry in resource.devices if entry not in shared)
     default = resource.name + SHARED_SUFFIX if rename else resource.name
     name = slicing.rename or default
+    if slicing.replicas > 1 and any(entry.device.mig is not None for entry in shared):
+        raise slicing.where.error(f"{resource.name} has MIG instances, which have one holder each; leave it out")
     if slicing.replicas == 1:  # nothing is shared, so the default name doesn't get the suffix
         name = slicing.rename or resource.name
     if whole and name == resource.name:

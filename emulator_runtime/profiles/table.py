@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from emulator_runtime.domain.errors import BeyondProfileError, InputError, UnknownNameError
 from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.mig import profile_of, rate_milli
 from emulator_runtime.domain.step import StepProfile
 from emulator_runtime.profiles.bundled import read_knots
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
@@ -65,12 +66,14 @@ class ProfileTable:
 
         The transfer time is the size of the batch divided by the bandwidth of the host link. Memory was measured at fewer
         batch sizes than times; beyond them it is extrapolated, and the result is marked `extrapolated`. So are results that
-        use the step times of another GPU type (GpuSpec.step_times_of).
+        use the step times of another GPU type (GpuSpec.step_times_of). A MIG instance for which the table has no times takes
+        those of the whole GPU, longer by the part of the GPU that it is.
         Raises UnknownNameError, InputError (no profile on this type, or an invalid batch size) or BeyondProfileError.
         """
         _check_batch(batch_size)
         spec, profile = self._spec(gpu_type), self._model(model)
         steps = self._steps(model, spec)
+        slower = 1.0 if spec.gpu_type in profile.steps else 1000 / rate_milli(spec.gpu_type)
         measured = steps.forward_s.covers(batch_size)
         if not (measured or extrapolate):
             raise BeyondProfileError(
@@ -79,8 +82,8 @@ class ProfileTable:
         peak, persistent = profile.memory.peak_bytes, profile.memory.persistent_bytes
         return StepProfile(
             transfer_s=batch_size * profile.sample_bytes / spec.host_link_bytes_per_s,
-            forward_s=steps.forward_s.at(batch_size),
-            backward_s=steps.backward_s.at(batch_size),
+            forward_s=steps.forward_s.at(batch_size) * slower,
+            backward_s=steps.backward_s.at(batch_size) * slower,
             persistent_bytes=_bytes_at(persistent, batch_size),
             peak_bytes=_bytes_at(peak, batch_size),
             extrapolated=not (measured and peak.covers(batch_size) and spec.gpu_type in profile.steps),
@@ -125,7 +128,9 @@ class ProfileTable:
 
     def _steps(self, model: str, spec: GpuSpec) -> StepCurves:
         measured = self._model(model).steps
-        steps = measured.get(spec.gpu_type) or measured.get(spec.step_times_of)
+        whole = self.catalogue.specs[profile_of(spec.gpu_type)[0]]
+        names = (spec.gpu_type, spec.step_times_of, whole.step_times_of)
+        steps = next((measured[name] for name in names if name in measured), None)
         if steps is None:
             known = ", ".join(self.gpu_types_of(model))
             raise InputError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.mig import rate_milli
 from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.ipc.client import AttachedDevice, ManagerClient
 from emulator_runtime.timing.stream import OwnTime
@@ -74,15 +75,16 @@ class Stream:
         self._after: list[Event] = []
 
     def launch(self, seconds: float) -> None:
-        """Let the device work for so long; returns at once. Raises InputError for a time that is negative or too long, and the
-        errors of the device (DeviceLostError, for example), as CUDA does, also those of earlier work."""
+        """Let the device work for so long, a MIG instance longer by its part of the GPU; returns at once. Raises InputError for a
+        time that is negative or too long, and the errors of the device (DeviceLostError, for example), as CUDA does, also those
+        of earlier work."""
         work_ns = to_ns(seconds) if seconds >= 0 else -1
         if work_ns < 0:
             raise InputError("seconds", f"device work can't take {seconds} s; give 0 or more")
         with self._device._time.call() as now_ns:
             ready_ns = max([now_ns, *(event._end_ns() for event in self._after)])
             self._after.clear()
-            self._last = self._device._launch(_Work(ready_ns, work_ns))
+            self._last = self._device._launch(_Work(ready_ns, work_ns * 1000 // rate_milli(self._device.name)))
 
     def record(self) -> Event:
         """An event behind all that has been launched in this stream."""

@@ -1,20 +1,16 @@
-"""An engine for resources that sessions don't share: exclusive devices and MIG partitions."""
+"""An engine for resources that sessions don't share: exclusive devices, whole GPUs as well as MIG instances."""
 
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import RefusedError
-from emulator_runtime.sharing.demands import WHOLE_MILLI, Answer, Demand, Piece, Session, WithSessions
+from emulator_runtime.sharing.demands import Answer, Demand, Piece, Session, WithSessions
 
 
 class ConstantRate(WithSessions):
-    """One session at a time; its demands follow each other at a rate of `milli` thousandths of the whole device.
+    """One session at a time; its demands follow each other and take as long as their work."""
 
-    A piece is rounded up to whole nanoseconds. Example: 10 ns of work at 3/7 of a device (428 thousandths) take 24 ns.
-    """
-
-    def __init__(self, milli: int = WHOLE_MILLI) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._milli = milli
         self._free_ns = 0
 
     def join(self, session: Session) -> None:
@@ -45,5 +41,5 @@ class ConstantRate(WithSessions):
     def _served(self, demand: Demand) -> Answer:
         del self._sessions.queued[demand.session]
         start_ns = max(demand.ready_ns, self._free_ns)
-        self._free_ns = start_ns + -(-demand.work_ns * WHOLE_MILLI // self._milli)
+        self._free_ns = start_ns + demand.work_ns
         return Answer(demand.session, demand.sequence, start_ns, Piece(start_ns, self._free_ns, demand.work_ns))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Interval, Len
-from pydantic import Field, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr, model_validator
 
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.mig import COMPUTE_SLICES, placed, profile_of
 from emulator_runtime.node.inventory import SHARING_MODES, Compat, is_resource_name
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
@@ -22,6 +25,7 @@ from operators.objects.custom_resource import (
     Report,
     Rule,
     Schema,
+    problem,
     read_leniently,
     read_strictly,
     served,
@@ -72,7 +76,15 @@ class Gpus(Part):
             at="numaNodes",
         ),
     )
-    gpu_type: GpuType = Field(
+    gpu_type: Annotated[
+        GpuType,
+        Schema(
+            Rule(
+                "is a MIG instance; give the whole GPU's type here, and the profile in spec.mig",
+                holds=lambda gpu_type: profile_of(gpu_type)[1] is None,
+            )
+        ),
+    ] = Field(
         alias="type",
         description="A GPU type or one of its aliases, as `emugpu gpus` lists them (A100-SXM4-80GB, V100, ...).",
     )
@@ -132,6 +144,90 @@ class Sharing(Part):
         description="How the holders share a device; what the section stands for where this is absent.",
         json_schema_extra={"enum": list(SHARING_MODES)},
     )
+
+
+_PROFILE = r"^[1-7]g\.[1-9][0-9]{0,2}gb$"
+
+
+class MigConfig(Part):
+    """An element of spec.mig.configs: what mig-parted's configuration says of some devices."""
+
+    devices: Annotated[
+        tuple[Annotated[Int32, Interval(ge=0, le=_MOST_GPUS - 1)], ...],
+        Len(1, _MOST_GPUS),
+        Schema(x_kubernetes_list_type="set"),
+    ] = Field((), description="Indexes of the GPUs that are cut so, counted over spec.gpus; all where this is absent.")
+    mig_devices: Annotated[
+        dict[str, Annotated[Int32, Interval(ge=1, le=COMPUTE_SLICES)]],
+        Len(1, COMPUTE_SLICES),
+        Schema(
+            Rule(
+                "write profiles as `nvidia-smi mig -lgip` lists them, such as 3g.20gb, without +me or +gfx",
+                "self.all(name, name.matches('" + _PROFILE.replace("\\", "\\\\") + "'))",
+                lambda profiles: all(re.fullmatch(_PROFILE, name) for name in profiles),
+            ),
+            Rule(
+                "a GPU has 7 compute slices; use fewer or smaller instances",
+                "!self.all(name, name.matches('^[1-7]g')) || "
+                "self.map(name, int(name.substring(0, 1)) * self[name]).sum() <= 7",
+                lambda profiles: sum(int(name[0]) * count for name, count in profiles.items()) <= COMPUTE_SLICES,
+            ),
+        ),
+    ] = Field(description="How many instances of each profile a GPU has, such as {3g.20gb: 2}.")
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """One name for each instance."""
+        return tuple(name for name, count in self.mig_devices.items() for _ in range(count))
+
+
+class Mig(Part):
+    """spec.mig."""
+
+    rules = (
+        Rule(
+            "configs: an element without devices is for all GPUs, so it must be the only one",
+            "self.configs.size() == 1 || self.configs.all(c, has(c.devices))",
+            lambda mig: len(mig.configs) == 1 or all(config.devices for config in mig.configs),
+            at="configs",
+        ),
+        Rule(
+            "configs: a GPU is cut in one way; name each index once",
+            "self.configs.all(c, !has(c.devices) || c.devices.all(i, "
+            "self.configs.exists_one(d, has(d.devices) && i in d.devices)))",
+            lambda mig: len({i for c in mig.configs for i in c.devices}) == sum(len(c.devices) for c in mig.configs),
+            at="configs",
+        ),
+        Rule(
+            "strategy: single needs equal instances on all GPUs (one element for all GPUs, one profile); use mixed",
+            "self.strategy != 'single' || (self.configs.size() == 1 && !has(self.configs[0].devices) && "
+            "self.configs[0].migDevices.size() == 1)",
+            lambda mig: mig.strategy != "single" or mig.single,
+            at="strategy",
+        ),
+    )
+    strategy: Literal["single", "mixed"] = served(
+        "single",
+        "As in NVIDIA's device plugin. single: instances are offered under the pool's resource name, and the product label ends "
+        "in -MIG-<profile>. mixed: under mig-<profile> in the same domain, beside whole GPUs.",
+    )
+    configs: Annotated[tuple[MigConfig, ...], Len(1, 16)] = Field(
+        description="How GPUs are cut; one that no element names stays whole."
+    )
+
+    @property
+    def single(self) -> bool:
+        """Whether all instances are equal, and no GPU is whole."""
+        return len(self.configs) == 1 and not self.configs[0].devices and len(self.configs[0].mig_devices) == 1
+
+    def config_of(self, index: int) -> int | None:
+        """The number of the element that says how this GPU is cut; None: it is whole."""
+        return next((n for n, c in enumerate(self.configs) if not c.devices or index in c.devices), None)
+
+    def profiles_of(self, index: int) -> tuple[str, ...]:
+        """The profiles to which this GPU is cut; none: it is whole."""
+        number = self.config_of(index)
+        return () if number is None else self.configs[number].profiles
 
 
 class Imitated(Part):
@@ -199,6 +295,22 @@ class PoolSpec(Part):
             lambda spec: spec.shared.time_slicing is None or spec.shared.mps is None,
             at="sharing.mps",
         ),
+        Rule(
+            "spec.mig: goes not together with sharing, since an instance has one holder; keep one of them",
+            "!has(self.mig) || !has(self.sharing) || !(has(self.sharing.timeSlicing) || has(self.sharing.mps))",
+            lambda spec: spec.mig is None or (spec.shared.time_slicing is None and spec.shared.mps is None),
+            at="mig",
+        ),
+        Rule(
+            "spec.mig.configs: names a GPU that spec.gpus doesn't have; indexes begin at 0 and count over all types",
+            "!has(self.mig) || self.mig.configs.all(c, !has(c.devices) || c.devices.all(i, has(self.gpus) && "
+            "i < self.gpus.map(g, g.count).sum()))",
+            lambda spec: (
+                spec.mig is None
+                or all(i < sum(g.count for g in spec.gpus) for c in spec.mig.configs for i in c.devices)
+            ),
+            at="mig.configs",
+        ),
     )
     selector: Selector = served(
         Selector.model_construct(),
@@ -216,6 +328,10 @@ class PoolSpec(Part):
         Sharing.model_construct(),
         alias="sharing",
         description="Several holders for one device, in the terms of NVIDIA's device plugin.",
+    )
+    mig: Mig | None = Field(
+        None,
+        description="GPUs that are cut into MIG instances, each a device with one holder; none where this is absent.",
     )
     imitated: Imitated = Field(
         Imitated.model_construct(), alias="compat", description="What the pool imitates beyond its own names."
@@ -236,6 +352,20 @@ class PoolSpec(Part):
             x_kubernetes_list_map_keys=["node", "index"],
         ),
     ] = Field((), alias="unhealthy", description="Devices that are broken on purpose.")
+
+    @model_validator(mode="after")
+    def _check_cuts(self) -> Self:
+        """Whether each GPU that is cut has these profiles, and they fit on it together."""
+        if self.mig is None:
+            return self
+        types = [group.gpu.gpu_type for group in self.groups for _ in range(group.count)]
+        cuts = [(number, types[i]) for i in range(len(types)) if (number := self.mig.config_of(i)) is not None]
+        for number, gpu_type in dict.fromkeys(cuts):
+            try:
+                placed(gpu_type, self.mig.configs[number].profiles, "mig")
+            except InputError as error:
+                raise problem(str(error).removeprefix("mig: "), "mig", "configs", number, "migDevices") from error
+        return self
 
     def owns(self, section: SharedResources | None) -> bool:
         """Whether each shared resource of the section is one of the pool's, or may be NVIDIA's name for it."""

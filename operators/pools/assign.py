@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.domain.mig import instances
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry, mig_resource
 from emulator_runtime.node.sharing_file import apply_sharing
 from operators.objects.node import Node
 from operators.objects.pool import Pool, PoolSpec
@@ -67,9 +68,11 @@ def assign(pools: Iterable[Pool], nodes: Sequence[Node]) -> Assignment:
 
 
 def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
-    """The devices that `spec` gives `node`, indexed in the order of the groups. Raises InputError for the sharing section."""
+    """The devices that `spec` gives `node`, GPUs indexed in the order of the groups. Raises InputError for the sections sharing
+    and mig."""
     resources: dict[str, list[DeviceEntry]] = {}
-    for resource, entry in _entries(spec, node):
+    place = f"EmuGPUPool {pool}: spec"
+    for resource, entry in _cut(spec, _entries(spec, node), f"{place}.mig"):
         resources.setdefault(resource, []).append(entry)
     inventory = Inventory(
         node=node,
@@ -77,7 +80,7 @@ def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
         pool=pool,
         compat=spec.compat,
     )
-    return apply_sharing(inventory, spec.sharing, f"EmuGPUPool {pool}: spec.sharing") if spec.sharing else inventory
+    return apply_sharing(inventory, spec.sharing, f"{place}.sharing") if spec.sharing else inventory
 
 
 def _entries(spec: PoolSpec, node: str) -> Iterator[tuple[str, DeviceEntry]]:
@@ -97,6 +100,20 @@ def _entries(spec: PoolSpec, node: str) -> Iterator[tuple[str, DeviceEntry]]:
             )
             index += 1
         first_link_group += -(-group.count // group.link_group_size)
+
+
+def _cut(spec: PoolSpec, entries: Iterable[tuple[str, DeviceEntry]], place: str) -> Iterator[tuple[str, DeviceEntry]]:
+    """The same, with MIG instances in the place of GPUs that are cut. Instances have no fast links to each other."""
+    gpus = sum(group.count for group in spec.groups)
+    for resource, entry in entries:
+        profiles = spec.mig.profiles_of(entry.device.index) if spec.mig is not None else ()
+        if spec.mig is None or not profiles:
+            yield resource, entry
+            continue
+        for profile, device in zip(profiles, instances(entry.device, gpus, profiles, place), strict=True):
+            reason = entry.reason or spec.unhealthy.get((device.node, device.index), "")
+            cut = replace(entry, device=device, link_group=gpus + device.index, healthy=not reason, reason=reason)
+            yield mig_resource(resource, profile) if spec.mig.strategy == "mixed" else resource, cut
 
 
 def _parsed(pools: Iterable[Pool]) -> tuple[dict[str, PoolSpec], dict[str, InputError]]:

@@ -62,8 +62,11 @@ class PoolNode:
         """All resources together."""
         return sum(self.offered.values())
 
-    def has(self, index: int) -> bool:
-        return self.inventory is not None and any(e.device.index == index for e in self.inventory.entries())
+    @property
+    def indexes(self) -> list[int]:
+        """Of the devices, and of GPUs that are cut into instances."""
+        devices = [] if self.inventory is None else [entry.device for entry in self.inventory.entries()]
+        return sorted({index for device in devices for index in (device.index, device.gpu_index)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def _unhealthy_applied(seen: PoolSeen) -> Verdict:
     if seen.error is not None:
         return "Unknown", "InvalidSpec", "the specification can't be read; condition Ready says why"
     nodes = {node.node.name: node for node in seen.nodes}
-    missing = [(name, index) for name, index in seen.marked if name not in nodes or not nodes[name].has(index)]
+    missing = [(name, index) for name, index in seen.marked if name not in nodes or index not in nodes[name].indexes]
     if not missing:
         return "True", "AllFound" if seen.marked else "NoneMarked", ""
     problems = _counted((_not_there(name, index, seen, nodes.get(name)) for name, index in missing), "; ")
@@ -153,7 +156,9 @@ def _not_there(name: str, index: int, seen: PoolSeen, node: PoolNode | None) -> 
     if node is not None and node.inventory is None:
         return f"node {name} (index {index}) has an annotation that can't be read"
     if node is not None:
-        others = f", only 0 to {node.devices - 1}" if node.devices else ""
+        indexes = node.indexes
+        gapless = indexes == list(range(len(indexes)))
+        others = f", only {f'0 to {indexes[-1]}' if gapless else _counted(map(str, indexes))}" if indexes else ""
         return f"node {name} has no device with index {index}{others}"
     if name in seen.lost:
         return f"node {name} (index {index}) belongs to the older pool {seen.lost[name]}"

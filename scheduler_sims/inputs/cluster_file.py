@@ -13,6 +13,7 @@ import yaml
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.mig import instances, profile_of
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
 from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
@@ -29,6 +30,7 @@ _NODE_FIELDS = (
     "cpus",
     "memory_gib",
     "labels",
+    "mig",
     "sharing",
     "replicas",
 )
@@ -77,7 +79,7 @@ class ClusterSpec:
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
         """The types of GPU that are there, in file order."""
-        return tuple(dict.fromkeys(node.gpu_type for node in self.nodes if node.gpu_type))
+        return tuple(dict.fromkeys(device.gpu_type for node in self.nodes for device in node.devices))
 
 
 def load_cluster(path: Path, catalogue: Catalogue | None = None) -> ClusterSpec:
@@ -138,12 +140,30 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
         raise InputError(
             f"{place}.replicas", "is given, but nothing is shared: say how with sharing, or leave replicas out"
         )
+    mig = _mig(fields, sharing, place)
     built = []
     for index in range(1, count + 1):
         full = name if count == 1 else f"{name}-{index}"
         devices = tuple(Device(full, i, gpu_type, gpu_memory) for i in range(gpus))
+        if mig:
+            devices = tuple(d for gpu in devices for d in instances(gpu, gpus, mig, f"{place}.mig"))
         built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas))
     return built
+
+
+def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> list[str]:
+    """The profiles to which each GPU is cut; none: GPUs are whole."""
+    if "mig" not in fields:
+        return []
+    profiles = fields["mig"]
+    if not isinstance(profiles, dict) or not profiles:
+        raise InputError(f"{place}.mig", "must be a mapping of profiles to counts, such as {3g.20gb: 2}")
+    if not fields.get("gpus"):
+        raise InputError(f"{place}.mig", "is given, but gpus is 0: set gpus or leave mig out")
+    if sharing != EXCLUSIVE.name:
+        raise InputError(f"{place}.mig", f"instances have one job each; leave mig or sharing ({sharing}) out")
+    counts = {str(name): _whole(profiles, name, f"{place}.mig", default=0, least=1, most=7) for name in profiles}
+    return [name for name, count in counts.items() for _ in range(count)]
 
 
 def _gpu(fields: Mapping[str, Any], gpus: int, place: str, catalogue: Catalogue) -> tuple[str, int]:
@@ -155,6 +175,10 @@ def _gpu(fields: Mapping[str, Any], gpus: int, place: str, catalogue: Catalogue)
     if "gpu_type" not in fields:
         raise InputError(f"{place}.gpu_type", f"is missing, but gpus is {gpus}: name a type (see `emugpu gpus`)")
     spec = catalogue.spec(str(fields["gpu_type"]), f"{place}.gpu_type")
+    whole, profile = profile_of(spec.gpu_type)
+    if profile is not None:
+        problem = f"is a MIG instance; give gpu_type: {whole} and mig: {{{profile.name}: ...}}"
+        raise InputError(f"{place}.gpu_type", problem)
     if "gpu_memory_gib" in fields:
         return spec.gpu_type, round(_number(fields, "gpu_memory_gib", place, default=None, above=0) * GIB)
     return spec.gpu_type, spec.memory_bytes

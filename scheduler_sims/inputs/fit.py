@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec
+from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.domain.wording import quoted
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -90,7 +91,9 @@ def _too_few(configuration: Configuration, nodes: tuple[NodeSpec, ...]) -> str:
 
 def _gpus_text(configuration: Configuration) -> str:
     gpus = f"{configuration.gpus} GPU{'s' * (configuration.gpus != 1)}"
-    return f"{gpus} of type {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else gpus
+    types = configuration.gpu_types or ()
+    named = [each for each in types if (whole := profile_of(each)[0]) == each or whole not in types]  # instances follow
+    return f"{gpus} of type {' or '.join(named)}" if named else gpus
 
 
 def usable_gpus(configuration: Configuration, node: NodeSpec) -> int:

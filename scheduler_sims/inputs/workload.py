@@ -17,6 +17,7 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError, UnknownNameError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
+from emulator_runtime.domain.mig import instance_types
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S
 from emulator_runtime.domain.wording import quoted
@@ -303,7 +304,7 @@ class _Row:
         )
 
     def _profiled_types(self, work: ModelWork, types: tuple[str, ...] | None) -> tuple[str, ...]:
-        """The types (of those named, else all) that have a profile for this model at this batch size."""
+        """The types (of those named, else all and their MIG instances) that have a profile for this model at this batch size."""
         wanted = types or self.profiles.gpu_types_of(work.model)
         usable, reasons = [], {}
         for gpu_type in wanted:
@@ -321,7 +322,7 @@ class _Row:
                 f"{self.place}: batch_size",
                 f"{work.batch_size} is beyond what was measured for {work.model} (up to {measured}); choose a smaller one",
             )
-        return tuple(usable)
+        return tuple(usable) if types else tuple(each for whole in usable for each in (whole, *instance_types(whole)))
 
     def _peak(self, work: ModelWork) -> int:
         try:

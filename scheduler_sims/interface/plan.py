@@ -12,6 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from emulator_runtime.domain.mig import slowest_type
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.sharing.demands import WHOLE_MILLI
 
@@ -45,8 +46,8 @@ class TaskPlacement:
 
     @property
     def gpu_type(self) -> str | None:
-        """The type of the first device; None without devices."""
-        return self.shares[0].gpu_type if self.shares else None
+        """The type of the devices, of MIG instances that differ the slowest; None without devices."""
+        return slowest_type(share.gpu_type for share in self.shares)
 
     @property
     def host(self) -> HostShare:
@@ -67,8 +68,8 @@ class Allocation:
 
     @property
     def gpu_type(self) -> str | None:
-        """The type of the first device; None without devices."""
-        return next((share.gpu_type for task in self.tasks for share in task.shares), None)
+        """The type of the devices, of MIG instances that differ the slowest; None without devices."""
+        return slowest_type(share.gpu_type for task in self.tasks for share in task.shares)
 
     @property
     def nodes(self) -> tuple[str, ...]:

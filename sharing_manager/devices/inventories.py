@@ -8,9 +8,11 @@ from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.json_document import Field
+from emulator_runtime.domain.mig import check_places
 from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY
 from emulator_runtime.files import write_whole
-from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry, mig_place
 from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.node.sharing_file import apply_sharing
 
@@ -45,6 +47,7 @@ def _devices(text: str, path: Path, node: str) -> list[Device]:
     for number, device in enumerate(devices):
         if any(device.index == earlier.index for earlier in devices[:number]):
             raise InputError(f"{path}: [{number}]", f"index {device.index} is taken by an entry before it")
+    check_places(devices, str(path))
     return devices
 
 
@@ -52,8 +55,11 @@ def _device(entry: object, node: str, place: str) -> Device:
     match entry:
         case {"index": bool()} | {"memory_bytes": bool()}:
             pass
-        case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory)} if index >= 0 and memory > 0:
-            return Device(node, index, gpu_type, memory)
+        case {"index": int(index), "gpu_type": str(gpu_type), "memory_bytes": int(memory), **more} if (
+            index >= 0 and memory > 0
+        ):
+            mig = mig_place(Field(place, "mig", more["mig"])) if "mig" in more else None
+            return Device(node, index, gpu_type, memory, mig)
     raise InputError(place, "must have index (>= 0), gpu_type (a text) and memory_bytes (> 0)")
 
 

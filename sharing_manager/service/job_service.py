@@ -15,6 +15,7 @@ from emulator_runtime.ipc.fields import MAX_NS, text, whole, wholes
 from emulator_runtime.ipc.frames import OLDEST_VERSION, PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.rules import Reservation
+from emulator_runtime.node.inventory import mig_facts
 from emulator_runtime.sharing.demands import Demand, Piece
 from emulator_runtime.timing.warp import Frames
 from sharing_manager.core.manager import Manager, check_speaks
@@ -370,6 +371,7 @@ def device_message(telemetry: DeviceTelemetry, only: str | None = None) -> Messa
         "index": device.index,
         "gpu_type": device.gpu_type,
         "memory_bytes": device.memory_bytes,
+        **mig_facts(device),
         "used_bytes": telemetry.used_bytes,
         "utilisation": round(telemetry.utilisation, 4),
         "healthy": telemetry.healthy,

@@ -26,8 +26,11 @@ from deviceplugin.resources.offer import ContainerReply
 from deviceplugin.settings import Settings
 from deviceplugin.web import PrometheusMetrics, WebServer
 from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.mig import instances
+from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.grant_files import LAST_FILE, GrantFiles
-from emulator_runtime.node.inventory import Inventory
+from emulator_runtime.node.inventory import Compat, DeviceEntry, Inventory, ResourceEntry
 
 EMUGPU = "emugpu.dev/emuGPU"
 ROOT = Path(deviceplugin_pb2.__file__).parents[2]
@@ -61,6 +64,18 @@ def test_the_generated_service_code_is_the_generators(tmp_path):
         for place in (tmp_path, ROOT)
     )
     assert committed == made
+
+
+def test_the_device_file_of_an_instance_names_its_gpu():
+    gpu = Device("worker1", 0, "NVIDIA_A100-SXM4-40GB", 40 * GIB)
+    entries = tuple(DeviceEntry(each) for each in instances(gpu, 1, ["3g.20gb", "4g.20gb"], "test"))
+    offer = GpuOffer("worker1", ResourceEntry("nvidia.com/gpu", entries), Compat(nvidia_env=True))
+    first, second = (device.device_id for device in offer.announced())
+    assert first.startswith("MIG-")
+    assert offer.environment([first], "t")["NVIDIA_VISIBLE_DEVICES"] == first
+    file = offer.device_files([first, second])[1]
+    assert (file["gpu_type"], file["memory_bytes"]) == ("NVIDIA_A100-SXM4-40GB-MIG-3g.20gb", 20 * GIB)
+    assert file["mig"] == {"gpu": 0, "gpu_uuid": gpu.uuid}
 
 
 def test_settings():

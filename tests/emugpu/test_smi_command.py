@@ -44,6 +44,13 @@ DEVICES = [
     {"index": 12, "uuid": UUIDS[2], "gpu_type": "Tesla_V100-PCIE-32GB", "memory_bytes": 32510 * MIB, "used_bytes": 5,
      "utilisation": 1.0, "healthy": False, "processes": []},
 ]  # fmt: skip
+CUT = "NVIDIA_A100-SXM4-40GB-MIG"
+INSTANCES = [
+    {"index": 9 + n, "uuid": f"MIG-{n}0000000-0000-5000-8000-000000000000", "gpu_type": f"{CUT}-{profile}",
+     "memory_bytes": gib * GIB, "mig": {"gpu": gpu, "gpu_uuid": UUIDS[gpu]}, "used_bytes": 5, "utilisation": 0.5,
+     "healthy": True, "processes": []}
+    for n, (gpu, profile, gib) in enumerate([(1, "3g.20gb", 20), (1, "1g.5gb", 5), (2, "7g.40gb", 40)])
+] + [{"index": 0, "uuid": UUIDS[0], "gpu_type": "Tesla-T4", "memory_bytes": 16 * GIB}]  # fmt: skip
 ALL = "index,gpu_name,uuid,memory.total,memory.used,memory.free,utilization.gpu,temperature.gpu,power.draw,pstate"
 
 
@@ -65,6 +72,12 @@ CASES = {
     "query": Case([f"--query-gpu={ALL},driver_version,compute_cap,count", "--format=csv"]),
     "query_bare": Case(["--query-gpu", ALL, "--format", "csv,noheader,nounits"]),
     "query_rest": Case(["--query-gpu=name,gpu_uuid,clocks.sm,clocks.mem,fan.speed,compute_mode,mig.mode.current"]),
+    "mig_list": Case(["-L"], answer={"ok": True, "devices": INSTANCES}),
+    "mig_query": Case(
+        ["--query-gpu=index,name,uuid,memory.total,compute_cap,mig.mode.current", "--format=csv"],
+        answer={"ok": True, "devices": INSTANCES},
+    ),
+    "mig_of_one_gpu": Case(["-L", "-i", "3"], answer={"ok": True, "devices": INSTANCES}),
     "apps": Case(["--query-compute-apps=pid,used_memory,name,gpu_uuid,gpu_bus_id", "--format=csv"]),
     "apps_none": Case(["-i", "1", "--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader"]),
     "by_index": Case(["-i", "2,1", "--query-gpu=index,uuid,count", "--format=csv,noheader"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,30 +10,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from emugpu import gpu
 from emulator_runtime.domain.errors import ManagerUnavailableError
-from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.gpu import Device, device_uuid
+from emulator_runtime.domain.mig import instances
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.node.inventory import mig_member
 
 pytestmark = pytest.mark.processes
 Start = Callable[..., "subprocess.Popen[str]"]
 TYPE = "Tesla_V100-PCIE-32GB"
+TWO_GPUS = [{"index": n, "gpu_type": TYPE, "memory_bytes": 32 * GIB} for n in range(2)]
 ENDED_S = 20
 
 
 class Node:
-    """A manager of two GPUs as a process of its own."""
+    """A manager of these GPUs as a process of its own."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        entries = [{"index": n, "gpu_type": TYPE, "memory_bytes": 32 * GIB} for n in range(2)]
+    def __init__(self, directory: Path, entries: Sequence[Message] = TWO_GPUS, **settings: str) -> None:
+        self.directory, self.settings = directory, settings
         (directory / "inventory.json").write_text(json.dumps(entries))
         self.socket = directory / "manager.sock"
         self.start()
@@ -44,6 +48,7 @@ class Node:
             "INVENTORY": str(self.directory / "inventory.json"),
             "SOCKET_DIR": str(self.directory),
             "STATE_DIR": str(self.directory / "state"),
+            **self.settings,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sharing_manager"],
@@ -74,7 +79,9 @@ class Node:
             admin.close()
 
     def grant(self, job: str, *devices: int, steps_done: int = 0) -> str:
-        uuids = [device_uuid("n1", index) for index in devices]
+        return self.grant_of(job, [device_uuid("n1", index) for index in devices], steps_done)
+
+    def grant_of(self, job: str, uuids: Sequence[str], steps_done: int = 0) -> str:
         return str(self.ask({"op": "grant", "job_id": job, "devices": uuids, "steps_done": steps_done})["token"])
 
     def events(self, job: str) -> list[Message]:
@@ -170,6 +177,50 @@ def test_smi_sees_what_a_job_holds(emugpu: Start, node: Node) -> None:
     assert (code, [line.split(", ")[3] for line in output.splitlines()]) == (0, ["0 MiB", "2048 MiB"])
     job.send_signal(signal.SIGTERM)
     assert ended(job)[0] == 143
+
+
+def test_a_mig_instance_is_slower_and_smaller_and_smi_shows_its_gpu(emugpu: Start, short_directory: Path) -> None:
+    whole = Device("n1", 0, "NVIDIA_A100-SXM4-40GB", 40 * GIB)
+    devices = list(instances(whole, 1, ["3g.20gb", "4g.20gb"], "test"))
+    fields = (
+        {"index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes} | mig_member(d) for d in devices
+    )
+    node = Node(short_directory, list(fields))
+    try:
+        token = node.grant_of("a", [devices[0].uuid])
+        arguments = ("train", "--step-time-s", "0.02", "--memory", "18GiB", "--steps", "10", "--json")
+        code, output, errors = ended(emugpu(node.socket, *arguments, token=token))
+        assert code == 0, errors
+        assert json.loads(output)["profile"]["step_s"] == pytest.approx(0.02 / 0.428)
+        variables = {"TOKEN": node.grant_of("c", [devices[0].uuid]), "MANAGER_SOCKET": str(node.socket)}
+        variables["VISIBLE_DEVICES"] = devices[0].uuid
+        with contextlib.closing(gpu.Session({f"EMUGPU_{name}": value for name, value in variables.items()})) as own:
+            stream = own.device().stream()
+            stream.launch(0.01)
+            first = stream.record()
+            stream.launch(0.02)
+            assert first.elapsed_s(stream.record()) == pytest.approx(0.02 / 0.428, abs=1e-8)
+        token = node.grant_of("b", [devices[1].uuid])
+        assert ended(emugpu(node.socket, "smi", "-L", token=token))[1] == (
+            f"GPU 0: NVIDIA_A100-SXM4-40GB (UUID: {whole.uuid})\n  MIG 4g.20gb     Device  0: (UUID: {devices[1].uuid})\n"
+        )
+        arguments = ("train", "--step-time-s", "0.01", "--memory", "19GiB", "--steps", "5")
+        code, _, errors = ended(emugpu(node.socket, *arguments, token=token))
+        assert (code, "OutOfMemoryError: CUDA out of memory" in errors) == (1, True)
+    finally:
+        node.kill()
+
+
+def test_sharing_instances_is_refused_when_the_manager_starts(short_directory: Path) -> None:
+    part = {
+        "index": 1,
+        "gpu_type": "NVIDIA_A100-SXM4-40GB-MIG-3g.20gb",
+        "memory_bytes": GIB,
+        "mig": {"gpu": 0, "start": 0},
+    }
+    node = Node(short_directory, [part], SHARING="fair")
+    _, errors = node.process.communicate(timeout=ENDED_S)
+    assert "EMUGPU_MANAGER_SHARING: must be exclusive, not fair" in errors and node.process.returncode
 
 
 def test_a_token_that_was_never_granted(emugpu: Start, node: Node) -> None:

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.gpu import Device, device_uuid
+from emulator_runtime.domain.gpu import Device, MigPlace, device_uuid
 from emulator_runtime.node.inventory import (
     Compat,
     DeviceEntry,
     Inventory,
     ResourceEntry,
     is_resource_name,
+    mig_facts,
     split_device_id,
 )
 
@@ -172,3 +173,48 @@ def test_cleanup_goes_with_no_resources():
     text = json.dumps(GOOD | {"cleanup": True})
     with pytest.raises(InputError, match=r"cleanup.*no resources"):
         Inventory.from_json(text, "here")
+
+
+A100 = "NVIDIA_A100-SXM4-40GB"
+
+
+def instances(**changes: object) -> str:
+    devices = [
+        {"index": 1 + n, "gpu_type": f"{A100}-MIG-3g.20gb", "memory_bytes": 20, "mig": {"gpu": 0, "start": start}}
+        for n, start in enumerate((4, 0))
+    ]
+    devices[1] |= changes
+    resource = {
+        "name": "emugpu.dev/emuGPU",
+        "devices": [{k: v for k, v in d.items() if v is not None} for d in devices],
+    }
+    resource |= {"replicas": 2} if changes.get("shared") else {}
+    devices[1].pop("shared", None)
+    resource["devices"][1].pop("shared", None)
+    return json.dumps({"version": 1, "node": "n", "resources": [resource]})
+
+
+def test_instances_go_in_and_out():
+    inventory = Inventory.from_json(instances(), "file")
+    assert [entry.device.mig for entry in inventory.entries()] == [MigPlace(0, 4), MigPlace(0, 0)]
+    assert Inventory.from_json(inventory.to_json(), "file") == inventory
+    assert mig_facts(next(inventory.entries()).device) == {"mig": {"gpu": 0, "gpu_uuid": device_uuid("n", 0)}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"mig": None}, "file: resources: device 2: an instance has mig and a type"),
+        ({"gpu_type": A100}, "file: resources: device 2: an instance has mig and a type"),
+        ({"gpu_type": f"{A100}-MIG-3g.40gb"}, "file: resources: device 2: an instance has mig and a type"),
+        ({"gpu_type": "Tesla-T4-MIG-1g.5gb"}, "file: resources: device 2: an instance has mig and a type"),
+        ({"mig": {"gpu": 0, "start": 2}}, "file: resources: device 2: 3g.20gb starts at 0, 4, not 2"),
+        ({"mig": {"gpu": 0, "start": 4}}, "file: resources: GPU 0: device 2 overlaps another instance"),
+        ({"mig": {"gpu": 0, "start": 8}}, r"file: resources\[0\].devices\[1\].mig.start: must be from 0 to 7, got 8"),
+        ({"mig": {"gpu": 0}}, r"file: resources\[0\].devices\[1\].mig: start is missing"),
+        ({"shared": True}, r"file: resources\[0\].devices: has MIG instances, .* but is shared \(fifo\)"),
+    ],
+)
+def test_instances_that_can_not_be(changes, problem):
+    with pytest.raises(InputError, match=problem):
+        Inventory.from_json(instances(**changes), "file")

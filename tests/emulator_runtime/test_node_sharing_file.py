@@ -6,6 +6,7 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.mig import instances
 from emulator_runtime.node.inventory import EXCLUSIVE, SHARING_MODES, DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.sharing_file import apply_sharing
 from emulator_runtime.sharing.modes import MODES
@@ -145,3 +146,15 @@ def test_two_resources_under_one_name():
     file = slicing({"name": "nvidia.com/gpu", "rename": "emugpu.dev/x", "replicas": 2})
     with pytest.raises(InputError, match=r"file: timeSlicing.resources: emugpu.dev/x would be two resources"):
         apply_sharing(TWO_KINDS, file, "file")
+
+
+def test_whole_gpus_are_shared_beside_mig_instances_but_no_instance_is():
+    gpu = Device("n", 1, "NVIDIA_A100-SXM4-40GB", 40)
+    cut = tuple(DeviceEntry(each) for each in instances(gpu, 2, ["3g.20gb"], "test"))
+    mixed = Inventory("n", (ResourceEntry(EMUGPU, entries(0)), ResourceEntry("emugpu.dev/mig-3g.20gb", cut)))
+    shared = [(EMUGPU, 2, [0]), ("emugpu.dev/mig-3g.20gb", 1, [9])]
+    assert apply(mixed, slicing({"name": "nvidia.com/gpu", "replicas": 2})) == shared
+    with pytest.raises(
+        InputError, match=r"resources\[0\]: emugpu.dev/mig-3g.20gb has MIG instances, which have one holder"
+    ):
+        apply(mixed, slicing({"name": "emugpu.dev/mig-3g.20gb", "replicas": 2}))

@@ -148,10 +148,22 @@ def test_nvidia_compatibility(kubectl: Kubectl, pools: Pools, admin: Kubectl, wo
     assert "V100" in log
 
 
+@pytest.mark.alone
+def test_mig(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]) -> None:
+    pools(EXAMPLES / "mig/values.yaml")
+    for resource in ("nvidia.com/gpu", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-4g.20gb"):
+        eventually(f"one {resource}", lambda r=resource: allocatable(admin, workers[0].name, r) == 1)
+    labels = admin.get("node", workers[0].name)["metadata"]["labels"]
+    assert labels["nvidia.com/mig-3g.20gb.product"] == "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb"
+    apply(kubectl, "mig/pod.yaml")
+    kubectl.wait_phase("mig", "Succeeded", within_s=120)
+    assert "finished: 100 steps" in kubectl.logs("mig")
+
+
 @pytest.fixture(autouse=True)
 def examples_are_all_tested() -> None:
     tested = {
         "one-pod", "emujob", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster",
-        "nvidia-compatibility", "experiment", "own-program",
+        "nvidia-compatibility", "experiment", "own-program", "mig",
     }  # fmt: skip
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from emugpu.kubectl import options
 from emugpu.kubectl.node_views import DeviceView, Holder, NodeView, nodes_with_gpus
 from emugpu.smi import program
-from emugpu.smi.devices import Gpu, Picture, Process, counted
+from emugpu.smi.devices import Gpu, Picture, Process, Whole, counted
 from emulator_runtime.domain.errors import ClusterError, InputError
 from operators.kube.api import NODE, POD, Api, NotThereError
 from operators.kube.documents import object_at, text_at
@@ -106,6 +106,7 @@ def gpu(device: DeviceView, holders: Sequence[Holder]) -> Gpu:
         utilisation=None if now is None else now.utilisation,
         healthy=device.healthy if now is None else device.healthy and now.healthy,
         processes=tuple(_process(holder) for holder in holders),
+        mig_gpu=Whole(*device.mig_gpu) if device.mig_gpu else None,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.mig import rate_milli, slowest_type
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.step import StepProfile, StepTimes
 from emulator_runtime.domain.units import to_ns
@@ -130,12 +131,15 @@ def _must_need_no_gpu(request: TrainRequest) -> None:
 
 
 def _timed(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
-    """A step without a profile: for the overlap, the whole step counts as backward pass, since nothing more is known."""
+    """A step without a profile: for the overlap, the whole step counts as backward pass, since nothing more is known. Its time is
+    that on a whole GPU; on a MIG instance it takes longer."""
     host = layout.host or request.host
+    slowest = slowest_type(sorted(layout.gpu_types)) or ""
     step_s = request.step_time_s / (request.sensitivity.speed(host) if request.sensitivity is not None else 1.0)
+    step_s *= 1000 / rate_milli(slowest)
     profile = StepProfile(0.0, 0.0, step_s, request.memory_bytes, request.memory_bytes)
     links = _links(request, layout, profiles) if request.gradient_bytes else None
-    return _plan(request, layout, profile, request.gradient_bytes, (min(layout.gpu_types, default=""), 0, links))
+    return _plan(request, layout, profile, request.gradient_bytes, (slowest, 0, links))
 
 
 def _plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
+from emulator_runtime.domain.mig import rate_milli
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
@@ -34,13 +35,15 @@ def step_times(
 ) -> StepTimes:
     """When the steps of a run end, on GPUs of `gpu_type` (None: on CPUs), with the CPUs and memory in `host`.
 
-    Each task of a gang has `gpu_type` and `host`. Stated durations hold for any `spread`. Raises UnknownNameError or
-    BeyondProfileError if the model has no profile for the GPU type or batch size.
+    Each task of a gang has `gpu_type` and `host`. Stated durations hold for any `spread` and every whole GPU; on a MIG instance
+    the device's part of them takes longer. Raises UnknownNameError or BeyondProfileError if the model has no profile for the
+    GPU type or batch size.
     """
     if isinstance(work, TimedWork):
         speed = work.sensitivity.speed(host) if work.sensitivity else 1.0
         host_ns = to_ns(work.host_s)
-        return StepTimes(steps, to_ns(work.duration_s / speed) - steps * host_ns, host_ns=host_ns)
+        device_ns = to_ns(work.duration_s / speed) - steps * host_ns
+        return StepTimes(steps, device_ns * 1000 // rate_milli(gpu_type or ""), host_ns=host_ns)
     return _model_step_times(work, steps, gpu_type, host, profiles or ProfileTable.bundled(), spread)
 
 

@@ -13,6 +13,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.ipc.warp import WAKE, counts_in
+from emulator_runtime.node.inventory import mig_member
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from scheduler_sims.clusters.local.processes import Child, ForkServer
 from scheduler_sims.clusters.local.time_keeper import TimeKeeper
@@ -46,7 +47,10 @@ class ManagerProcess:
         self._closing = False
         self.restarts = 0
         inventory = directory / "inventory.json"
-        devices = [{"index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes} for d in node.devices]
+        devices = [
+            {"index": d.index, "gpu_type": d.gpu_type, "memory_bytes": d.memory_bytes, **mig_member(d)}
+            for d in node.devices
+        ]
         directory.mkdir(parents=True)
         inventory.write_text(json.dumps(devices), encoding="utf-8")
         self._environment = {

@@ -155,6 +155,7 @@ def test_another_shape_is_reported_by_pool(changes: dict[str, object], expected:
         ({"gpus": 0}, "--gpus: a node has from 1 to 64 GPUs, not 0 (see also --cpu-nodes)"),
         ({"nodes": 2, "gpu_type": "H1000"}, "--gpu-type: unknown GPU type 'H1000'; known: NVIDIA-A100"),
         ({"gpu_type": ""}, "--gpu-type: unknown GPU type ''"),
+        ({"gpu_type": "A100-MIG-3g.20gb"}, "--gpu-type: A100-MIG-3g.20gb is a MIG instance; name the whole GPU's type"),
         ({"nodes": -1}, "--nodes: must be from 0 to 64 nodes, not -1"),
         ({"nodes": 65}, "--nodes: must be from 0 to 64 nodes, not 65"),
         ({"nodes": 0}, "--nodes: a cluster has from 1 to 64 worker nodes, not 0"),

@@ -33,6 +33,8 @@ SPECS = tuple(bundled_catalogue().specs.values())
         ("NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3"),
         ("H200", "NVIDIA-H200"),
         ("B200", "NVIDIA-B200"),
+        ("a100_mig_3g.20gb", "NVIDIA_A100-SXM4-40GB-MIG-3g.20gb"),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"),
     ],
 )
 def test_names_and_aliases_lead_to_one_type(name: str, canonical: str) -> None:
@@ -71,3 +73,23 @@ def test_nominal_memory_of_the_profiled_types_is_the_measurements_own() -> None:
         name: gpu_spec(name, "test").memory_bytes // MIB for name in ("K80", "M40", "P100", "RTX6000", "V100", "A100")
     }
     assert mib == {"K80": 11441, "M40": 11448, "P100": 16280, "RTX6000": 24220, "V100": 32510, "A100": 40536}
+
+
+def test_an_instance_has_its_part_of_memory_and_host_link_and_no_peer_link() -> None:
+    whole, part = gpu_spec("H100", "test"), gpu_spec("H100-MIG-3g.40gb", "test")
+    assert part.memory_bytes == whole.memory_bytes // 2
+    assert part.host_link_bytes_per_s == whole.host_link_bytes_per_s * 0.428
+    assert (part.peer_link_bytes_per_s, part.compute_capability) == (0.0, whole.compute_capability)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("A100-MIG-3g.40gb", "did you mean NVIDIA_A100-SXM4-40GB-MIG-"),
+        ("T4-MIG-1g.5gb", "unknown GPU type 'T4-MIG-1g.5gb'; known: NVIDIA"),
+        ("A10O-MIG-1g.5gb", "unknown GPU type 'A10O-MIG-1g.5gb'"),
+    ],
+)
+def test_an_unknown_instance_says_which_there_are(name: str, problem: str) -> None:
+    with pytest.raises(UnknownNameError, match=problem):
+        gpu_spec(name, "c.yaml: gpu")

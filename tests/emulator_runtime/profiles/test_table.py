@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -125,3 +126,19 @@ def test_step_times_of_a_sister_type_stand_in_and_say_so():
     assert sister.extrapolated
     assert not measured.extrapolated
     assert "NVIDIA-A100-SXM4-80GB" not in TABLE.gpu_types_of("resnet50")
+
+
+@pytest.mark.parametrize(("gpu", "rate"), [("A100-MIG-3g.20gb", 428), ("A100-80GB-MIG-7g.80gb", 1000)])
+def test_an_instance_takes_longer_by_its_part_of_the_gpu(gpu: str, rate: int) -> None:
+    whole, part = (TABLE.step_profile("resnet50", name, 64) for name in (gpu.partition("-MIG-")[0], gpu))
+    assert part.device_s == pytest.approx(whole.device_s * 1000 / rate, rel=1e-12)
+    assert part.extrapolated and part.peak_bytes == whole.peak_bytes
+
+
+def test_measured_times_of_an_instance_go_before_those_of_the_whole_gpu(tmp_path: Path) -> None:
+    knots = [{"batch": 64, "forward_s": 0.5, "backward_s": 1.0}]
+    models = {"resnet50": {"gpus": {"A100-MIG-3g.20gb": {"knots": knots}}}}
+    path = tmp_path / "profiles.json"
+    path.write_text(json.dumps({"models": models}), encoding="utf-8")
+    step = TABLE.with_file(path).step_profile("resnet50", "A100-MIG-3g.20gb", 64)
+    assert (step.forward_s, step.backward_s, step.extrapolated) == (0.5, 1.0, False)

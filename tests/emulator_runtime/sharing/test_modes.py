@@ -207,11 +207,13 @@ def test_a_device_that_is_exclusive_has_one_session() -> None:
     engine.join(Session("b"))
 
 
-def test_a_part_of_a_device_takes_as_many_times_as_long() -> None:
-    engine = ConstantRate(428)
+def test_demands_on_an_exclusive_device_follow_each_other() -> None:
+    engine = ConstantRate()
     engine.join(Session("a"))
     engine.submit(Demand("a", 0, 5, 10))
-    assert engine.advance(0) == [Answer("a", 0, 5, Piece(5, 29, 10))]
+    assert engine.advance(0) == [Answer("a", 0, 5, Piece(5, 15, 10))]
+    engine.submit(Demand("a", 1, 7, 3))
+    assert engine.advance(0) == [Answer("a", 1, 15, Piece(15, 18, 3))]
 
 
 def test_memory_is_counted_as_the_mode_overlaps() -> None:

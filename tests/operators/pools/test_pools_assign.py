@@ -9,10 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator_runtime.node.inventory import Inventory
 from operators.objects.node import Node
 from operators.objects.pool import Pool
 from operators.pools.assign import assign
 from operators.pools.labels import label_value, labels_of
+from operators.pools.status import PoolNode, PoolSeen, pool_status
 
 A100 = {"type": "A100-SXM4-80GB", "count": 8}
 ON_GPU_NODES = {"matchLabels": {"gpu": "yes"}}
@@ -93,6 +95,87 @@ def test_time_slicing_multiplies() -> None:
     inventory = assign([pool("p", sharing=sharing)], [node("w1")]).claims["w1"].inventory
     assert inventory is not None
     assert [(r.name, r.replicas) for r in inventory.resources] == [("emugpu.dev/emuGPU.shared", 4)]
+
+
+def cut(strategy: str, *configs: dict[str, Any], **spec: Any) -> Inventory:
+    gpus = spec.pop("gpus", [{"type": "A100", "count": 2, "numaNodes": 2}])
+    mig = {"strategy": strategy, "configs": list(configs)}
+    inventory = assign([pool("p", gpus=gpus, mig=mig, **spec)], [node("w1")]).claims["w1"].inventory
+    assert inventory is not None
+    assert Inventory.from_json(inventory.to_json(), "annotation") == inventory
+    return inventory
+
+
+def test_single_offers_instances_as_the_pools_gpus() -> None:
+    inventory = cut(
+        "single", {"migDevices": {"3g.20gb": 2}}, unhealthy=[{"node": "w1", "index": 1, "reason": "XID 79"}]
+    )
+    (resource,) = inventory.resources
+    assert (resource.name, resource.replicas, resource.sharing) == ("emugpu.dev/emuGPU", 1, "exclusive")
+    devices = [entry.device for entry in resource.devices]
+    assert [(d.index, d.gpu_index) for d in devices] == [(2, 0), (3, 0), (9, 1), (10, 1)]
+    assert {d.gpu_type for d in devices} == {"NVIDIA_A100-SXM4-40GB-MIG-3g.20gb"}
+    assert [entry.reason for entry in resource.devices] == ["", "", "XID 79", "XID 79"]  # all instances of GPU 1
+    assert [entry.numa_node for entry in resource.devices] == [0, 0, 1, 1]
+    assert len({entry.link_group for entry in resource.devices}) == 4
+    labels = labels_of(inventory, nvidia=True)
+    assert labels["emugpu.dev/gpu.product"] == "NVIDIA_A100-SXM4-40GB-MIG-3g.20gb"
+    wanted = {
+        "gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb",
+        "gpu.count": "4",
+        "gpu.memory": "20268",
+        "gpu.slices.gi": "3",
+        "gpu.slices.ci": "3",
+        "mig.capable": "true",
+        "mig.strategy": "single",
+    }
+    assert {name: labels[f"nvidia.com/{name}"] for name in wanted} == wanted
+
+
+def test_mixed_offers_instances_beside_whole_gpus() -> None:
+    configs = {"devices": [1], "migDevices": {"4g.20gb": 1, "1g.5gb": 2}}
+    inventory = cut("mixed", configs, resourceName="nvidia.com/gpu", unhealthy=[{"node": "w1", "index": 11}])
+    assert [(r.name, [e.device.index for e in r.devices]) for r in inventory.resources] == [
+        ("nvidia.com/gpu", [0]),
+        ("nvidia.com/mig-4g.20gb", [9]),
+        ("nvidia.com/mig-1g.5gb", [10, 11]),
+    ]
+    assert [entry.healthy for entry in inventory.entries()] == [True, True, True, False]
+    labels = labels_of(inventory, nvidia=True)
+    wanted = {
+        "gpu.product": "NVIDIA-A100-SXM4-40GB",
+        "gpu.count": "2",
+        "gpu.memory": "40536",
+        "mig.strategy": "mixed",
+        "mig-4g.20gb.product": "NVIDIA-A100-SXM4-40GB-MIG-4g.20gb",
+        "mig-4g.20gb.count": "1",
+        "mig-1g.5gb.count": "2",
+        "mig-1g.5gb.memory": "5067",
+        "mig-1g.5gb.slices.gi": "1",
+    }
+    assert {name: labels[f"nvidia.com/{name}"] for name in wanted} == wanted
+    assert "nvidia.com/gpu.slices.gi" not in labels
+
+
+def test_the_status_knows_gpus_that_are_cut() -> None:
+    inventory = cut("mixed", {"devices": [1], "migDevices": {"4g.20gb": 1}})
+    assert PoolNode(node("w1"), inventory).indexes == [0, 1, 9]
+    marked = [("w1", index) for index in (1, 9, 2)]
+    status = pool_status(pool("p"), PoolSeen([PoolNode(node("w1"), inventory)], {}, marked=marked), "now")
+    (condition,) = (c for c in status["conditions"] if c["type"] == "UnhealthyApplied")
+    assert condition["message"] == (
+        "spec.unhealthy: node w1 has no device with index 2, only 0, 1, 9; the other entries hold"
+    )
+
+
+def test_another_cut_of_one_gpu_leaves_the_other_as_it_is() -> None:
+    others = {"devices": [1], "migDevices": {"7g.40gb": 1}}
+    before, after = (
+        {e.device for e in cut("mixed", {"devices": [0], "migDevices": first}, others).entries()}
+        for first in ({"3g.20gb": 2}, {"1g.5gb": 7})
+    )
+    (kept,) = before & after
+    assert kept.gpu_type.endswith("7g.40gb")
 
 
 POOLS = st.builds(

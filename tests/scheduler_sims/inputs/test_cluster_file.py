@@ -36,6 +36,18 @@ def test_gpu_memory_can_differ_from_the_catalogue(load):
     assert spec.nodes[0].devices[0].memory_bytes == 2.5 * GIB
 
 
+def test_gpus_are_cut_into_mig_instances(load):
+    spec = load("nodes: [{name: n, gpus: 2, gpu_type: H100, cpus: 1, mig: {4g.40gb: 1, 3g.40gb: 1}}]")
+    devices = spec.nodes[0].devices
+    assert [(d.index, d.gpu_index, d.gpu_type[-7:]) for d in devices] == [
+        (2, 0, "4g.40gb"),
+        (3, 0, "3g.40gb"),
+        (9, 1, "4g.40gb"),
+        (10, 1, "3g.40gb"),
+    ]
+    assert spec.gpus == 4 and spec.gpu_types == tuple(f"NVIDIA-H100-80GB-HBM3-MIG-{n}g.40gb" for n in (4, 3))
+
+
 @pytest.mark.parametrize("name", COST_NAMES)
 def test_each_cost_is_read(load, name):
     assert load(f"nodes: [{{name: n, cpus: 1}}]\ncosts: {{{name}: 0.5}}").costs == ClusterCosts(**{name: 0.5})
@@ -65,6 +77,32 @@ NODE = "name: n, gpus: 1, gpu_type: T4, cpus: 1"
             "nodes[0].gpu_type: is given, but gpus is 0: set gpus or leave gpu_type out",
         ),
         ("name: n, cpus: 1, gpu_memory_gib: 4", "nodes[0].gpu_memory_gib: is given, but gpus is 0"),
+        (f"{NODE}, mig: {{1g.5gb: 7}}", "nodes[0].mig: Tesla-T4 has no MIG; types with MIG: NVIDIA_A100"),
+        (
+            "name: n, gpus: 1, gpu_type: A100, cpus: 1, mig: {1g.6gb: 1}",
+            "nodes[0].mig: unknown MIG profile of NVIDIA_A100",
+        ),
+        (
+            "name: n, gpus: 1, gpu_type: A100, cpus: 1, mig: {4g.20gb: 2}",
+            "nodes[0].mig: 4g.20gb + 4g.20gb don't fit on one",
+        ),
+        (
+            "name: n, gpus: 1, gpu_type: A100, cpus: 1, mig: {1g.5gb: 0}",
+            "nodes[0].mig.1g.5gb: must be a whole number from 1",
+        ),
+        (
+            "name: n, gpus: 1, gpu_type: A100, cpus: 1, mig: 1g.5gb",
+            "nodes[0].mig: must be a mapping of profiles to counts",
+        ),
+        ("name: n, cpus: 1, mig: {1g.5gb: 1}", "nodes[0].mig: is given, but gpus is 0: set gpus or leave mig out"),
+        (
+            "name: n, gpus: 1, gpu_type: A100, cpus: 1, sharing: mps, mig: {1g.5gb: 1}",
+            "nodes[0].mig: instances have one job each; leave mig or sharing (mps) out",
+        ),
+        (
+            "name: n, gpus: 1, gpu_type: A100-MIG-3g.20gb, cpus: 1",
+            "nodes[0].gpu_type: is a MIG instance; give gpu_type: NVIDIA_A100-SXM4-40GB and mig: {3g.20gb: ...}",
+        ),
         (f"{NODE}, gpu_memory_gib: 0", "nodes[0].gpu_memory_gib: must be a number > 0 and at most 1e+08, not 0"),
         (
             f"{NODE}, gpu_memory_gib: much",

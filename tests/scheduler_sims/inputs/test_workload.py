@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.job import ModelWork, TimedWork
+from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.workloads.step_costs.work import step_times
@@ -268,7 +269,8 @@ def test_a_model_row_has_its_memory_and_gpu_types_from_the_profile(load):
     assert job.configurations[0].device_memory_bytes == workload.profiles.memory("resnet50", 16)[0] > GIB
     types = job.configurations[0].gpu_types
     assert types is not None
-    assert set(types) <= set(workload.profiles.gpu_types_of("resnet50"))
+    assert {profile_of(each)[0] for each in types} <= set(workload.profiles.gpu_types_of("resnet50"))
+    assert "NVIDIA_A100-SXM4-40GB-MIG-3g.20gb" in types
     for gpu_type in types:
         assert workload.profiles.step_profile("resnet50", gpu_type, 16).device_s > 0
 

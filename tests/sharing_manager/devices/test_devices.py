@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError, OutOfMemoryError, RefusedError
-from emulator_runtime.domain.gpu import Device, device_uuid
+from emulator_runtime.domain.gpu import Device, MigPlace, device_uuid
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.mig import instances
 from emulator_runtime.memory.rules import Reservation
+from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.sharing.modes import MODES
 from sharing_manager.arbitration.fifo import Fifo
 from sharing_manager.devices.inventories import read_inventory
@@ -126,6 +128,7 @@ def test_leases_of_a_device_never_overlap(requests):
         assert device.leased_ns == sum(lease.end_ns - lease.start_ns for lease in leases)
 
 
+A100 = "NVIDIA_A100-SXM4-40GB"
 GOOD = {"index": 0, "gpu_type": "T", "memory_bytes": 10}
 
 
@@ -135,6 +138,38 @@ def test_an_inventory(tmp_path):
     assert read_inventory(path, "n1") == [Device("n1", 0, "T", 10), Device("n1", 5, "T", 20)]
     path.write_text("[]")
     assert read_inventory(path, "n1") == []
+
+
+def test_an_inventory_with_mig_instances(tmp_path):
+    path, part = tmp_path / "inventory.json", {"index": 1, "gpu_type": f"{A100}-MIG-3g.20gb", "memory_bytes": 10}
+    path.write_text(json.dumps([part | {"mig": {"gpu": 0, "start": 4}}]))
+    assert read_inventory(path, "n1") == [Device("n1", 1, f"{A100}-MIG-3g.20gb", 10, MigPlace(0, 4))]
+    path.write_text(json.dumps([part | {"mig": {"gpu": 0}}]))
+    with pytest.raises(InputError, match=r"\[0\]: mig: start is missing"):
+        read_inventory(path, "n1")
+    path.write_text(json.dumps([part]))
+    with pytest.raises(InputError, match=f"^{path}: device 1: an instance has mig and a type"):
+        read_inventory(path, "n1")
+
+
+def test_another_cut_of_a_gpu_takes_its_instances_from_their_holders():
+    gpu, wanted = Device("n1", 0, A100, 40), Reservation(1, 2)
+
+    def inventory(*profiles):
+        devices = tuple(DeviceEntry(each) for each in instances(gpu, 1, profiles, "test"))
+        return Inventory("n1", (ResourceEntry("emugpu.dev/emuGPU", devices),))
+
+    pool = DevicePool()
+    pool.apply_inventory(inventory("3g.20gb", "4g.20gb"))
+    three, four = (each.device.uuid for each in pool.all())
+    for holder, uuid in (("a", three), ("b", four)):
+        pool.admit(holder, [uuid])
+        pool.reserve(holder, [uuid], wanted)
+    with pytest.raises(RefusedError, match="it is exclusive and a holds it"):
+        pool.admit("c", [three])
+    (loss,) = pool.apply_inventory(inventory("2g.10gb", "4g.20gb"))
+    assert (loss.uuid, loss.reason, loss.holders) == (three, "it is no longer in the node's inventory", {"a"})
+    pool.check("b", [four])
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 import pytest
 
 from emulator_runtime.domain.errors import BeyondProfileError, InputError, UnknownNameError
+from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
-from emulator_runtime.domain.units import GIB
+from emulator_runtime.domain.step import StepTimes
+from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.communication import exposed_s
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
+from emulator_runtime.workloads.step_costs.work import step_times
 
 TABLE = ProfileTable.bundled()
 V100, A100, K80 = "Tesla_V100-PCIE-32GB", "NVIDIA_A100-SXM4-40GB", "Tesla_K80"
@@ -54,6 +57,30 @@ def test_work_without_a_profile_needs_no_known_type():
     assert plan(two, model="", batch_size=0, step_time_s=0.25).step_s == 0.25
     with pytest.raises(UnknownNameError, match="the device's type: unknown GPU type 'Lab-GPU'"):
         plan(two, model="", batch_size=0, step_time_s=0.25, gradient_bytes=GIB)
+
+
+THREE, ONE = f"{A100}-MIG-3g.20gb", f"{A100}-MIG-1g.5gb"
+
+
+def test_a_step_on_an_instance_takes_longer_by_its_part_of_the_gpu():
+    assert plan(Layout((THREE,), 1)).step_s == pytest.approx(plan(Layout((A100,), 1)).step_s / 0.428, rel=1e-12)
+    stated = {"model": "", "batch_size": 0, "step_time_s": 0.25, "memory_bytes": GIB, "host_s": 0.1}
+    for types, slowest, rate in (((THREE,), THREE, 0.428), ((A100, ONE, THREE), ONE, 0.142)):
+        found = plan(Layout(types, len(types)), **stated)
+        assert (found.slowest, found.peak_bytes, found.host_s) == (slowest, GIB, 0.1)
+        assert found.step_s == pytest.approx(0.25 / rate)
+
+
+def test_the_simulator_and_a_pod_compute_the_same_for_an_instance():
+    host = HostShare(1000)
+    stated = step_times(TimedWork(2.5), 10, THREE, host)
+    in_a_pod = plan(Layout((THREE,), 1), model="", batch_size=0, step_time_s=0.25).times(10)
+    assert abs(stated.total_device_ns - in_a_pod.total_device_ns) <= 10  # a pod rounds each step to nanoseconds
+    assert step_times(TimedWork(2.5, host_s=0.1), 10, THREE, host) == StepTimes(
+        10, to_ns(1.5) * 1000 // 428, 0, to_ns(0.1)
+    )
+    assert step_times(ModelWork("resnet50", 64), 10, THREE, host, TABLE) == plan(Layout((THREE,), 1)).times(10)
+    assert step_times(TimedWork(2.5), 10, None, host).total_device_ns == to_ns(2.5)
 
 
 def test_without_a_gpu_a_step_takes_what_was_said():

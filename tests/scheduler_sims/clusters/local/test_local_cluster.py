@@ -55,6 +55,18 @@ costs:
   {coalesce_s: 0.1, decide_s: 0.05, start_s: 1, restore_s: 2, warm_up_s: 0.5, checkpoint_s: 1.5, stop_s: 0.25,
    serial_start_s: 0.5, finish_s: 0.75}
 """
+MIG_WORKLOAD = """job_id,submit_s,num_gpus,gpu_duration_s,model,batch_size,steps,gpu_type,host_s
+stated,0,1,4,,,40,,0.02
+large,0,1,,resnet50,64,40,,
+pair,1,2,4,,,20,,
+small,2,1,2,,,20,A100-MIG-1g.5gb,
+any,2.5,1,,resnet18,32,60,,
+"""
+MIG_CLUSTER = """nodes:
+- {name: a, gpus: 1, gpu_type: A100, cpus: 8, mig: {4g.20gb: 1, 2g.10gb: 1, 1g.5gb: 1}}
+- {name: v, gpus: 1, gpu_type: V100, cpus: 8}
+costs: {start_s: 0.2, checkpoint_s: 0.1}
+"""
 ONE_GPU = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]"
 TWO_GPUS = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8, count: 2}]"
 
@@ -122,6 +134,19 @@ def test_preemption_input_pipeline_and_costs_agree_job_by_job(tmp_path: Path, ag
     run = experiment(tmp_path, MIXED_WORKLOAD, MIXED_CLUSTER)
     predicted = run.simulate(policy)
     assert sum(job.preemptions for job in predicted.jobs) >= 2
+    agree(lambda: run.observe(policy, WARP), lambda observed, excuse: off(predicted, observed, excuse))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+def test_mig_instances_are_as_slow_as_predicted(tmp_path: Path, agree: Agree, policy: str) -> None:
+    run = experiment(tmp_path, MIG_WORKLOAD, MIG_CLUSTER)
+    predicted = run.simulate(policy)
+    (small,) = (job for job in predicted.jobs if job.job_id == "small")
+    assert small.finish_s is not None and small.start_s is not None
+    assert small.preemptions == (
+        policy == "srtf"
+    )  # a stop takes effect at the next step, and the checkpoint and start cost
+    assert small.finish_s - small.start_s == pytest.approx(2 / 0.142, abs=1)  # one of seven slices
     agree(lambda: run.observe(policy, WARP), lambda observed, excuse: off(predicted, observed, excuse))
 
 

@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator_runtime.domain import mig
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import Device, MigPlace
+from emulator_runtime.domain.mig import (
+    check_places,
+    instance_type,
+    instance_types,
+    instances,
+    mig_profiles,
+    placed,
+    profile_of,
+    rate_milli,
+    slowest_type,
+)
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
-from emulator_runtime.sharing import mig
-from emulator_runtime.sharing.demands import Demand, Piece, Session
-from emulator_runtime.sharing.mig import Instance, mig_profiles, placed
 
 A100 = "NVIDIA_A100-SXM4-40GB"
 
@@ -81,10 +91,44 @@ def test_instances_never_overlap_and_begin_where_they_may(names: list[str]) -> N
     assert sum(instance.profile.rate_milli for instance in instances) <= 1000
 
 
-def test_an_instance_has_its_part_of_the_throughput() -> None:
-    profile = mig_profiles(A100)["3g.20gb"]
-    engine = profile.engine()
-    engine.join(Session("a"))
-    engine.submit(Demand("a", 0, 0, 3000))
-    assert engine.advance(0)[0].piece == Piece(0, 7010, 3000)  # 428 thousandths
-    assert Instance(profile, 0).overlaps(Instance(profile, 0))
+def test_the_type_of_an_instance_says_its_part_of_the_throughput() -> None:
+    three = instance_type(A100, "3g.20gb")
+    assert three == f"{A100}-MIG-3g.20gb" and three in instance_types(A100)
+    assert profile_of(three) == (A100, mig_profiles(A100)["3g.20gb"])
+    assert [rate_milli(each) for each in (three, A100, f"{A100}-MIG-3g.40gb", "Lab-MIG-1")] == [428, 1000, 1000, 1000]
+    assert slowest_type([A100, three, instance_type(A100, "4g.20gb")]) == three
+    assert slowest_type([]) is None
+
+
+def test_the_instances_of_a_gpu_are_devices() -> None:
+    gpu = Device("n1", 1, A100, 40 * GIB)
+    four, three = instances(gpu, 2, ["4g.20gb", "3g.20gb"], "pool p")
+    assert (four.index, three.index) == (9, 10)
+    assert (four.gpu_type, four.memory_bytes) == (f"{A100}-MIG-4g.20gb", 20 * GIB)
+    assert (four.mig, three.mig) == (MigPlace(1, 0), MigPlace(1, 4))
+    assert {four.gpu_uuid, three.gpu_uuid, gpu.gpu_uuid} == {gpu.uuid} and four.gpu_index == 1
+    assert len({gpu.uuid, four.uuid, three.uuid}) == 3 and four.uuid.startswith("MIG-") and len(four.uuid) == 40
+    other = next(instances(Device("n1", 0, A100, 40 * GIB), 2, ["4g.20gb"], "pool p"))
+    assert other.uuid != four.uuid
+    check_places([four, three, Device("n1", 0, A100, 40 * GIB)], "pool p")
+
+
+def device(index: int, profile: str, gpu: int = 0, start: int = 0, gpu_type: str = A100) -> Device:
+    return Device("n1", index, instance_type(gpu_type, profile), GIB, MigPlace(gpu, start))
+
+
+@pytest.mark.parametrize(
+    ("devices", "problem"),
+    [
+        ([Device("n1", 5, A100, 1, MigPlace(0, 0))], "device 5: an instance has mig and a type such as"),
+        ([Device("n1", 5, f"{A100}-MIG-3g.20gb", 1)], "device 5: an instance has mig and a type such as"),
+        ([device(5, "3g.20gb", start=1)], "device 5: 3g.20gb starts at 0, 4, not 1"),
+        ([device(5, "3g.20gb"), device(6, "2g.10gb", start=2)], "GPU 0: device 6 overlaps another instance"),
+        ([device(5, "3g.20gb"), device(6, "3g.40gb", 0, 4, "NVIDIA-A100-SXM4-80GB")], "GPU 0 has instances of .*; a GPU has one"),
+        ([device(5, "1g.10gb", start=s) for s in (0, 2)] + [device(6, "3g.20gb", start=4), Device("n1", 0, A100, 1)],
+         "GPU 0 is whole and cut at once"),
+    ],
+)  # fmt: skip
+def test_what_instances_can_not_be(devices: list[Device], problem: str) -> None:
+    with pytest.raises(InputError, match=f"inventory: {problem}"):
+        check_places(devices, "inventory")
