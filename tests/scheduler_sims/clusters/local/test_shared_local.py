@@ -24,6 +24,7 @@ Agree = Callable[..., RunRecord]
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 SALUS = Path(__file__).parents[4] / "examples" / "salus-3"
 TOGETHER = f"{SALUS}/together.py:Together"
+MURI = SALUS.parent / "muri-10"
 WARP = LocalOptions(warp=True)
 SHARED = [name for name, mode in MODES.items() if mode.shared]
 SALUS_FINISH_S = {"first": 440.6, "second": 498.3, "third": 514.9}
@@ -76,6 +77,13 @@ def test_the_published_finish_times_of_salus(agree: Agree) -> None:
         lambda: run.observe(TOGETHER, WARP), lambda observed, excuse: off(predicted, observed, excuse, 0.5)
     )
     assert {job.job_id: job.submit_s + job.jct_s for job in observed.jobs} == pytest.approx(SALUS_FINISH_S, rel=0.01)
+
+
+@pytest.mark.parametrize("workload", ["workload.csv", "as-run.csv"])
+def test_the_two_queues_of_muri(agree: Agree, workload: str) -> None:
+    """Steps of both queues alternate on the device; each job's input is prepared meanwhile."""
+    run = Experiment.load(MURI / workload, MURI / "cluster.yaml")
+    observed_as_predicted(run, f"{MURI}/interleave.py:Interleave", agree)
 
 
 def test_a_job_that_is_stopped_leaves_the_device_to_the_other_and_comes_back(tmp_path: Path, agree: Agree) -> None:
