@@ -79,13 +79,14 @@ def test_own_program(kubectl: Kubectl, ledger: Ledger, workers: list[Node]) -> N
     """Eight processes, each killed once: no step is lost or done twice, no device is lost, and nobody is delayed."""
     apply(kubectl, "own-program/pod.yaml")
 
+    kubectl.wait_phase("own-program", "Running", within_s=120)
+
     def started() -> int:
         return kubectl.logs("own-program").count(", from step")
 
     eventually("all processes", lambda: started() == 8, within_s=60)
     node = next(node for node in workers if node.name == kubectl.get("pod", "own-program")["spec"]["nodeName"])
-    pids = node.pids("/program/train.py")
-    ranks = [pid for pid in pids if "launch.py" not in node.sh(f"tr '\\0' ' ' < /proc/{pid}/cmdline")]
+    ranks = node.pids("python3[^ ]* [/]program/train.py")
     assert len(ranks) == 8
     for killed, pid in enumerate(ranks, start=1):
         node.sh(f"kill -9 {pid}")
