@@ -144,7 +144,8 @@ def test_two_programs_share_a_device(start_daemon, session_of, mode):
     ends = [stream.record() for stream in streams]
     for end in ends:
         end.synchronize()
-    assert 0.2e9 <= monotonic_ns() - begin_ns < 0.25e9 + SLOW_S * 1e9  # time slicing has a cost of its own
+    # an end is decided 1 ms before under processor sharing; time slicing has a cost of its own
+    assert 0.198e9 <= monotonic_ns() - begin_ns < 0.25e9 + SLOW_S * 1e9
     assert abs(ends[0].elapsed_s(ends[1])) <= 0.05
 
 
