@@ -109,7 +109,8 @@ class Daemon:
         self._lock = _lock_state(settings)
         self._log = SqliteEventLog(settings.state_file)
         epoch = f"{boot_id()} {settings.clock}"
-        books = LeaseBooks(LeaseFile(settings.lease_file, epoch), LeaseFile(settings.piece_file, epoch))
+        files = settings.lease_file, settings.piece_file, settings.half_served_file
+        books = LeaseBooks(*(LeaseFile(file, epoch) for file in files))
         shared_clock = SharedClockFile.open(settings.clock) if settings.clock else None
         self._warp = shared_clock is not None and shared_clock.mode == "warp"
         # without a shared clock, the host's monotonic clock, which is the same for all processes

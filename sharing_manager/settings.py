@@ -113,5 +113,9 @@ class Settings(EnvSettings):
         return self._state / "pieces"
 
     @property
+    def half_served_file(self) -> Path:
+        return self._state / "half-served"
+
+    @property
     def lock_file(self) -> Path:
         return self._state / "lock"

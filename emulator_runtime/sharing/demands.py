@@ -94,6 +94,15 @@ class Answer:
     piece: Piece
 
 
+@dataclass(frozen=True, slots=True)
+class HalfServed:
+    """The demands that are begun and not answered at `at_ns` of device time. `left`: by session, the number of its demand, and the
+    work in nanoseconds that is left of it."""
+
+    at_ns: int
+    left: dict[str, tuple[int, int]]
+
+
 class Engine(Protocol):
     """Divides one resource. The caller passes times that never decrease."""
 
@@ -136,6 +145,10 @@ class Engine(Protocol):
 
     def busy_since_ns(self) -> int | None:
         """Since when it serves work that it hasn't answered; None: it serves none."""
+        ...
+
+    def half_served(self) -> HalfServed | None:
+        """What a restart must know to go on at the last event; None: demands are answered when they begin."""
         ...
 
     def hold(self, until_ns: int) -> None:
@@ -227,6 +240,10 @@ class WithSessions:
         return bool(self._sessions.joined)
 
     def busy_since_ns(self) -> int | None:
+        """None: work is answered when it begins."""
+        return None
+
+    def half_served(self) -> HalfServed | None:
         """None: work is answered when it begins."""
         return None
 

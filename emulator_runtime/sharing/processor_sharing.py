@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from emulator_runtime.sharing.demands import Answer, Demand, Piece, Place, Queued, WithSessions, without_stale
+from emulator_runtime.sharing.demands import Answer, Demand, HalfServed, Piece, Place, Queued, WithSessions, without_stale
 from emulator_runtime.sharing.fluid import Entry, Fluid
 
 LEAD_NS = 1_000_000
@@ -46,6 +46,14 @@ class ProcessorSharing(WithSessions):
 
     def busy_since_ns(self) -> int | None:
         return min((served.start_ns for served in self._present.values()), default=None)
+
+    def half_served(self) -> HalfServed:
+        left = {
+            name: (served.demand.sequence, max(0, round(self._fluid.left_ns(served))))
+            for name, served in self._present.items()
+            if not served.settled
+        }
+        return HalfServed(self._fluid.now_ns, left)
 
     def next_ns(self) -> int | None:
         return self._next()[0]

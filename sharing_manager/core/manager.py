@@ -63,7 +63,7 @@ class Manager:
         self._log = log
         self._clock = clock
         books = books or LeaseBooks()
-        self._shared = SharedTime(pool, clock, books.pieces)
+        self._shared = SharedTime(pool, clock, books.pieces, books.half_served)
         self._ledger = Ledger(pool, log, clock, on_event, books.leases, self._shared, wall=wall)
         self._grants = self._ledger.grants
         self._counters = Counters()

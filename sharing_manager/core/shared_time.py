@@ -16,7 +16,6 @@ container with more processes gets no larger part:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import dataclass, field, replace
 
@@ -25,10 +24,12 @@ from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.sharing.demands import MAX_UNIT_NS, Answer, Demand, Piece
+from sharing_manager.core.half_served import CUT_NS, HalfServedBook
 from sharing_manager.devices.pool import DevicePool, ManagedDevice
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.session import Session
 from sharing_manager.persistence.lease_book import LeaseBook
+from sharing_manager.persistence.slot_names import device_part, device_slot, grant_part, slot_of
 
 _NOT_ANSWERED = -1, Lease(0, 0)
 MAX_NUMBER = 2**62
@@ -62,6 +63,10 @@ class _Lane:
     end_ns: int = 0
     """When the last piece of the lane ends. A demand counts as ready then at the earliest, as it would if one process did it all;
     otherwise several processes that wait in line at once would be served more often than one of another grant."""
+    begins_ns: int = 0
+    """Nothing begins before: the device's state is known from here on, since a restart."""
+    resumed: dict[Session, tuple[int, int]] = field(default_factory=dict)
+    """The demands that were half served before a restart: number, and the work that is left."""
 
     def put(self, session: Session, demand: Demand) -> None:
         """Queue a demand; it replaces one of the same session that waits."""
@@ -90,16 +95,24 @@ class _Lane:
             demand = self.waiting.pop(session)
             self.number += 1
             self.begun[self.number] = session, demand
-            ready_ns = max(demand.ready_ns, self.end_ns)
-            self.device.engine.submit(
-                replace(demand, session=self.grant.holder, sequence=self.number, ready_ns=ready_ns)
+            number, left_ns = self.resumed.get(session, (-1, 0))
+            engines = replace(
+                demand,
+                session=self.grant.holder,
+                sequence=self.number,
+                ready_ns=max(demand.ready_ns, self.end_ns, self.begins_ns),
+                work_ns=left_ns if number == demand.sequence else demand.work_ns,
             )
+            self.device.engine.submit(engines)
 
     def answered(self, answer: Answer) -> tuple[Session, Answer]:
         """Whose demand that was, and the answer with the session's own number."""
         session, demand = self.begun.pop(answer.sequence)
-        self.end_ns = answer.piece.end_ns
-        return session, replace(answer, session=session.key, sequence=demand.sequence)
+        piece = answer.piece
+        if self.resumed.pop(session, (-1, 0))[0] == demand.sequence:
+            piece = Piece(max(demand.ready_ns, self.end_ns), piece.end_ns, demand.work_ns)
+        self.end_ns = piece.end_ns
+        return session, replace(answer, session=session.key, sequence=demand.sequence, piece=piece)
 
     def take_over(self, lane: _Lane) -> None:
         """Go on with the demands that wait in an earlier lane."""
@@ -120,17 +133,17 @@ class _Lane:
 class SharedTime:
     """Decides up to the time that `decide` is given.
 
-    `pieces` keeps the last piece of each session on each device, so that a repeated demand gets the same answer, and the last
-    one of each device, which isn't free before; both also after a restart.
+    `pieces` keeps the last piece of each session on each device, so that a repeated demand gets the same answer; a device isn't
+    free before the last one of them ends. For sessions that have ended, the device's own slot says how long they used it.
+    `half_served` keeps what was done of the demands that aren't answered. All this also after a restart.
     """
 
-    def __init__(self, pool: DevicePool, clock: Clock, pieces: LeaseBook) -> None:
+    def __init__(self, pool: DevicePool, clock: Clock, pieces: LeaseBook, half_served: LeaseBook) -> None:
         self._pool, self._clock, self._pieces = pool, clock, pieces
+        self._half_served = HalfServedBook(half_served)
         self._last = dict(pieces.leases())
         self._asked = {slot: number for slot, (number, _) in self._last.items()}
         """The number of the last demand of each session for each device."""
-        self._restored_ns = {slot: last.end_ns for slot, (_, last) in self._last.items()}
-        """When the last piece before the restart ends, until its device is used again."""
         self._lanes: dict[tuple[str, str], _Lane] = {}
         """By UUID and holder: what holders demand of the devices that they use."""
         self._in_use: dict[str, ManagedDevice] = {}
@@ -138,11 +151,9 @@ class SharedTime:
         self._ends_after: dict[Session, int] = {}
         """The number of the last demand that is answered, because the run is to stop."""
         self._undelivered: list[Decision] = []
-        self._unclaimed = set(self._last)
+        self._unclaimed = {slot for slot in self._last if slot != device_slot(slot)}
         for device in pool.all():  # leases of older clients come after these pieces, too
-            slot = _slot("device", device.device.uuid)
-            self._unclaimed.discard(slot)
-            _, last = self._last.get(slot, _NOT_ANSWERED)
+            last = self._last_of(device_part(slot_of(device.device.uuid)))
             device.arbiter.occupy(_RESTORED, last.start_ns, last.end_ns)
 
     def demand(self, session: Session, uuid: str, wanted: Demand) -> None:
@@ -152,7 +163,7 @@ class SharedTime:
         Raises ProtocolError for work that is too long or ready too far ahead, and a number before that of the last answer.
         """
         self._check(wanted)
-        slot = _slot(session.owner, uuid)
+        slot = _slot(session, uuid)
         number, last = self._last.get(slot, _NOT_ANSWERED)
         if wanted.sequence > self._ends_after.get(session, wanted.sequence):
             return
@@ -163,6 +174,9 @@ class SharedTime:
             raise ProtocolError(f"demand {wanted.sequence} is out of order: demand {number} has been answered")
         else:
             lane = self._lane(session.grant, uuid)
+            left_ns = self._half_served.resume(uuid, session.grant.digest, session.name, wanted.sequence)
+            if left_ns is not None:
+                lane.resumed[session] = wanted.sequence, left_ns
             if wanted.sequence != self._asked.get(slot) or not lane.serves(session):
                 lane.put(session, replace(wanted, ready_ns=max(wanted.ready_ns, last.end_ns)))
                 self._asked[slot] = wanted.sequence
@@ -177,7 +191,7 @@ class SharedTime:
             return MAX_NUMBER
         last, waiting = -1, []
         for uuid in session.uuids:
-            number = self._asked.get(_slot(session.owner, uuid), -1)
+            number = self._asked.get(_slot(session, uuid), -1)
             lane = self._lanes.get((uuid, session.grant.holder))
             if lane is not None and lane.waits(session):
                 waiting.append((lane, number))
@@ -190,15 +204,14 @@ class SharedTime:
 
     def claim(self, session: Session) -> None:
         """The session is known again after a restart."""
-        self._unclaimed.difference_update(_slot(session.owner, uuid) for uuid in session.uuids)
+        self._unclaimed.difference_update(_slot(session, uuid) for uuid in session.uuids)
 
     def forget_unclaimed(self) -> None:
         """The processes from before the restart that haven't come back have ended."""
         for slot in self._unclaimed:
-            self._asked.pop(slot, None)
-            self._last.pop(slot, None)
-            self._pieces.forget(slot)
+            self._forget_piece(slot, MAX_NUMBER)
         self._unclaimed.clear()
+        self._half_served.forget_restored()
 
     def leave(self, grant: Grant) -> None:
         """The grant's run has ended: what devices would do for it after now isn't done, and its next run numbers its demands
@@ -254,11 +267,26 @@ class SharedTime:
             lane.feed()
             piece = answer.piece
             lease = Lease(piece.start_ns, piece.end_ns)
-            self._record(_slot(session.owner, uuid), answer.sequence, lease)
-            self._record(_slot("device", uuid), answer.sequence, lease)
+            self._record(_slot(session, uuid), answer.sequence, lease)
             lane.grant.leased_ns += piece.work_ns
             self._pool.book(lane.grant.holder, uuid, lease, self._clock.now_ns(), work_ns=piece.work_ns)
             self._undelivered.append(Decision(session, uuid, answer))
+        if until_ns >= self._half_served.cut_ns(uuid) + CUT_NS:
+            self._cut(device)
+
+    def _cut(self, device: ManagedDevice) -> None:
+        """Keep what is left of the demands that the device is serving."""
+        uuid, state = device.device.uuid, device.engine.half_served()
+        if state is None or state.at_ns <= self._half_served.cut_ns(uuid):
+            return
+        left = []
+        for holder, (number, left_ns) in state.left.items():
+            session, demand = self._lanes[uuid, holder].begun[number]
+            left.append((session.grant.digest, session.name, demand.sequence, left_ns))
+        try:
+            self._half_served.save(uuid, state.at_ns, left)
+        except ClusterError as error:
+            _log.warning("after a restart, work will be served again: %s", error)
 
     def _lane(self, grant: Grant, uuid: str) -> _Lane:
         """The grant's demands for the device; its engine knows the grant from now on. Raises ProtocolError."""
@@ -266,12 +294,20 @@ class SharedTime:
         if device is None:
             raise ProtocolError(f"field 'resource': there is no device {uuid} on this node")
         self._in_use[uuid] = device
-        device.engine.hold(max(self._restored_ns.pop(_slot("device", uuid), 0), device.arbiter.free_at_ns()))
+        device.engine.hold(device.arbiter.free_at_ns())
         lane = self._lanes.get((uuid, grant.holder))
         if lane is None:
+            slot = slot_of(uuid, grant.digest)
+            device.engine.hold(self._last_of(device_part(slot)).end_ns)
             device.engine.join(device.mode.session(grant.holder, grant.terms_of(uuid, device.replicas)))
-            lane = self._lanes[uuid, grant.holder] = _Lane(grant, device)
+            end_ns, begins_ns = self._last_of(grant_part(slot)).end_ns, self._half_served.cut_ns(uuid)
+            lane = self._lanes[uuid, grant.holder] = _Lane(grant, device, end_ns=end_ns, begins_ns=begins_ns)
         return lane
+
+    def _last_of(self, part: str) -> Lease:
+        """The piece that ends last, of the slots whose names begin with this."""
+        pieces = [lease for slot, (_, lease) in self._last.items() if slot.startswith(part)]
+        return max(pieces, key=lambda lease: lease.end_ns, default=Lease(0, 0))
 
     def _leave_device(self, grant: Grant, uuid: str, now_ns: int) -> None:
         """The engine forgets the grant, after it has decided what was due before now."""
@@ -284,19 +320,25 @@ class SharedTime:
         self._decide(lane.device, now_ns - 1)
         del self._lanes[uuid, grant.holder]
         engine.leave(grant.holder, now_ns)
+        self._cut(lane.device)
         if not engine.in_use:
             self._in_use.pop(uuid, None)
             lane.device.settle()
 
     def _end_ns(self, session: Session, uuid: str) -> int:
         """When the session's last piece ends."""
-        return self._last.get(_slot(session.owner, uuid), _NOT_ANSWERED)[1].end_ns
+        return self._last.get(_slot(session, uuid), _NOT_ANSWERED)[1].end_ns
 
     def _forget(self, session: Session, now_ns: int) -> None:
         self._ends_after.pop(session, None)
         self._undelivered = [decision for decision in self._undelivered if decision.session is not session]
         for uuid in session.uuids:
-            self._forget_piece(session, uuid, now_ns)
+            self._forget_piece(_slot(session, uuid), now_ns)
+            self._half_served.forget(uuid, session.grant.digest, session.name)
+            if (device := self._pool.find(uuid)) is not None:
+                free_ns = self._last_of(device_part(_slot(session, uuid))).end_ns
+                if free_ns <= now_ns:
+                    device.arbiter.cut(_RESTORED, now_ns)
 
     def _record(self, slot: str, number: int, lease: Lease) -> None:
         """In memory at least: a full disk must not stop the jobs of the node."""
@@ -306,21 +348,17 @@ class SharedTime:
         except ClusterError as error:
             _log.warning("a restart will not know all device time: %s", error)
 
-    def _forget_piece(self, session: Session, uuid: str, now_ns: int) -> None:
-        slot, of_device = _slot(session.owner, uuid), _slot("device", uuid)
+    def _forget_piece(self, slot: str, now_ns: int) -> None:
+        """The session has ended, and with it what the device would do for it after now."""
         self._asked.pop(slot, None)
         found = self._last.pop(slot, None)
         if found is None:
             return
+        last, of_device = found[1], device_slot(slot)
+        free_ns = max(last.start_ns, min(last.end_ns, now_ns))
+        if free_ns > self._last.get(of_device, _NOT_ANSWERED)[1].end_ns:
+            self._record(of_device, 0, Lease(last.start_ns, free_ns))
         self._pieces.forget(slot)
-        number, last = found
-        if self._last.get(of_device) == found:  # it was the device's last piece, so the device is free now
-            free_ns = max(last.start_ns, min(last.end_ns, now_ns))
-            self._record(of_device, number, Lease(last.start_ns, free_ns))
-            if of_device in self._restored_ns:
-                self._restored_ns[of_device] = free_ns
-            if (device := self._pool.find(uuid)) is not None:
-                device.arbiter.cut(_RESTORED, now_ns)
 
     def _check(self, wanted: Demand) -> None:
         if wanted.work_ns > MAX_UNIT_NS:
@@ -341,6 +379,6 @@ def too_long(duration_ns: int) -> ProtocolError:
     )
 
 
-def _slot(owner: str, uuid: str) -> str:
-    """The name of the last piece of a grant on a device, or of the device: 32 bytes in hexadecimal, as LeaseFile takes them."""
-    return hashlib.sha256(f"{owner} {uuid}".encode()).hexdigest()
+def _slot(session: Session, uuid: str) -> str:
+    """The name of the last piece of a session on a device."""
+    return slot_of(uuid, session.grant.digest, session.name)

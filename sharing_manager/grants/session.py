@@ -42,8 +42,3 @@ class Session:
     def key(self) -> str:
         """Its unique name on the node, in memory accounts and error messages."""
         return f"{self.grant.holder}, process {self.name}" if self.name else self.grant.holder
-
-    @property
-    def owner(self) -> str:
-        """Its unique name in what is stored for a restart."""
-        return f"{self.grant.digest} {self.name}" if self.name else self.grant.digest

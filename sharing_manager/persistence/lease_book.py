@@ -3,12 +3,15 @@
 After a restart, the manager must know which device time it has leased; otherwise leases from before and after would
 overlap. It must also give the same answer to a repeated request. Alternatives cost more: a database transaction per lease
 costs twice as much as the rest of the answer, and a grace period after a restart stops every job for the length of the
-longest step. A store of 64 bytes into a mapped page takes less than a microsecond, and the page belongs to the kernel. The
+longest step. A store of 64 bytes into a mapped page takes a microsecond, and the page belongs to the kernel. The
 file isn't synced: a power cut restarts the clock anyway. The header names the clock's epoch (the host's boot), so old
 leases are recognised.
 
-Header and slots have 64 bytes each. Header: magic, SHA-256 of the epoch's name. Slot: digest of the token, step, start,
-end, XOR of these numbers as a check.
+A kill may interrupt a store, so each grant has two records, which are written in turn: at worst the newest lease is missing, which
+no job has seen, and the one before it counts.
+
+    header  64 bytes       magic with the format's version, SHA-256 of the epoch's name
+    slot    2 x 64 bytes   record: digest of the token, step, start, end, number of the store modulo 2^32, CRC-32 of all this
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import hashlib
 import mmap
 import os
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +30,14 @@ from typing import Protocol
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.lease import Lease
 
-_SLOT = struct.Struct("=32sqqqq")
-_MAGIC = b"EMULEASES-1".ljust(32, b"\0")
+_FORMAT = b"EMULEASES-"
+_MAGIC = (_FORMAT + b"2").ljust(32, b"\0")
+_RECORD = struct.Struct("=32sqqqI")
+_CHECK = struct.Struct("=I")
+_HALF = _RECORD.size + _CHECK.size
+_HEADER, _SLOT = _HALF, 2 * _HALF
 _FIRST_SLOTS = 256
-_CHECK = 0x5EED  # makes the check of an empty page fail
+_NUMBERS = 2**32
 
 
 class LeaseBook(Protocol):
@@ -71,79 +79,108 @@ class MemoryLeases:
 
 @dataclass(frozen=True, slots=True)
 class LeaseBooks:
-    """What survives of device time: the last lease of each grant, and the last pieces of shared devices
-    (sharing_manager/core/shared_time.py)."""
+    """What survives of device time: the last lease of each grant, the last pieces of shared devices
+    (sharing_manager/core/shared_time.py), and the demands that they were serving (core/half_served.py)."""
 
     leases: LeaseBook = field(default_factory=MemoryLeases)
     pieces: LeaseBook = field(default_factory=MemoryLeases)
+    half_served: LeaseBook = field(default_factory=MemoryLeases)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The two records of a grant. `number`: of the last store; odd ones go to the second record."""
+
+    offset: int
+    key: bytes
+    number: int = -1
+
+    @property
+    def newest(self) -> int:
+        """Where the last record is."""
+        return self.offset + self.number % 2 * _HALF
+
+    @property
+    def older(self) -> int:
+        """Where the record before it is, which the next store replaces."""
+        return self.offset + (self.number + 1) % 2 * _HALF
 
 
 class LeaseFile:
     """The lease book in the file at `path`. `epoch` names the clock of the lease times (the host's boot).
 
-    A file of another epoch, or in an unknown format, is replaced. Raises ClusterError if the file can't be used.
+    A file of another epoch, or in another format, is replaced: a manager of another version begins without the answers of the
+    one before. Raises ClusterError if the file can't be used.
     """
 
     def __init__(self, path: Path, epoch: str) -> None:
-        header = _SLOT.pack(_MAGIC, *struct.unpack("=4q", hashlib.sha256(epoch.encode()).digest()))
+        header = _MAGIC + hashlib.sha256(epoch.encode()).digest()
         self._path = path
         with self._translated():
-            former = path.read_bytes()[: _SLOT.size] if path.exists() else b""
+            former = path.read_bytes()[:_HEADER] if path.exists() else b""
             if former != header:
                 path.unlink(missing_ok=True)
-        self._memory = self._map((1 + _FIRST_SLOTS) * _SLOT.size)
-        self._memory[: _SLOT.size] = header
-        self.new_epoch = former[: len(_MAGIC)] == _MAGIC and former != header
-        self._slot_of: dict[str, int] = {}
+        self._memory = self._map(_HEADER + _FIRST_SLOTS * _SLOT)
+        self._memory[:_HEADER] = header
+        self.new_epoch = former.startswith(_FORMAT) and former[len(_MAGIC) :] != header[len(_MAGIC) :]
+        self._slots: dict[str, _Slot] = {}
         self._free: list[int] = []
-        for offset in reversed(range(_SLOT.size, len(self._memory) // _SLOT.size * _SLOT.size, _SLOT.size)):
-            if (slot := self._read(offset)) is None:
+        for offset in reversed(range(_HEADER, len(self._memory) - _SLOT + 1, _SLOT)):
+            if (slot := self._restored(offset)) is None:
                 self._free.append(offset)
             else:
-                self._slot_of[slot[0]] = offset
+                self._slots[slot.key.hex()] = slot
 
     def record(self, digest: str, step: int, lease: Lease) -> None:
         """Raises ClusterError if the disk is full."""
-        offset = self._slot_of.get(digest)
-        if offset is None:
+        slot = self._slots.get(digest)
+        if slot is None:
             if not self._free:
                 self._grow()
-            offset = self._slot_of[digest] = self._free.pop()
-        start_ns, end_ns = lease.start_ns, lease.end_ns
-        check = step ^ start_ns ^ end_ns ^ _CHECK
-        _SLOT.pack_into(self._memory, offset, bytes.fromhex(digest), step, start_ns, end_ns, check)
+            slot = self._slots[digest] = _Slot(self._free.pop(), bytes.fromhex(digest))
+        slot.number = number = (slot.number + 1) % _NUMBERS
+        record = _RECORD.pack(slot.key, step, lease.start_ns, lease.end_ns, number)
+        offset = slot.offset + number % 2 * _HALF
+        self._memory[offset : offset + _HALF] = record + _CHECK.pack(zlib.crc32(record))
 
     def forget(self, digest: str) -> None:
-        offset = self._slot_of.pop(digest, None)
-        if offset is not None:
-            self._memory[offset : offset + _SLOT.size] = bytes(_SLOT.size)
-            self._free.append(offset)
+        slot = self._slots.pop(digest, None)
+        if slot is not None:
+            for offset in (slot.older, slot.newest):  # the older one must never be the only one
+                self._memory[offset : offset + _HALF] = bytes(_HALF)
+            self._free.append(slot.offset)
 
     def leases(self) -> Mapping[str, tuple[int, Lease]]:
-        return {slot[0]: slot[1:] for slot in self._all()}
+        found = {digest: self._read(slot.newest) for digest, slot in self._slots.items()}
+        return {digest: record[1:3] for digest, record in found.items() if record is not None}
 
     def close(self) -> None:
         self._memory.close()
 
-    def _all(self) -> Iterator[tuple[str, int, Lease]]:
-        for offset in self._slot_of.values():
-            slot = self._read(offset)
-            if slot is not None:
-                yield slot
+    def _restored(self, offset: int) -> _Slot | None:
+        """The slot by the newer one of its records that are complete."""
+        even, odd = self._read(offset), self._read(offset + _HALF)
+        if even is not None and odd is not None:
+            newest = odd if (odd[3] - even[3]) % _NUMBERS == 1 else even
+        else:
+            newest = even or odd
+        return None if newest is None else _Slot(offset, newest[0], newest[3])
 
-    def _read(self, offset: int) -> tuple[str, int, Lease] | None:
-        digest, step, start_ns, end_ns, check = _SLOT.unpack_from(self._memory, offset)
-        if step ^ start_ns ^ end_ns ^ _CHECK != check:
-            # empty, or the process was killed during the store: then the job got no answer and will ask again
+    def _read(self, offset: int) -> tuple[bytes, int, Lease, int] | None:
+        """Digest, step, lease and number; None: empty, or the process was killed during the store."""
+        record = self._memory[offset : offset + _RECORD.size]
+        (check,) = _CHECK.unpack_from(self._memory, offset + _RECORD.size)
+        if zlib.crc32(record) != check:  # an empty page's isn't 0
             return None
-        return digest.hex(), step, Lease(start_ns, end_ns)
+        key, step, start_ns, end_ns, number = _RECORD.unpack(record)
+        return key, step, Lease(start_ns, end_ns), number
 
     def _grow(self) -> None:
         size = len(self._memory)
-        memory = self._map(2 * size - _SLOT.size)
+        memory = self._map(2 * size - _HEADER)
         self._memory.close()
         self._memory = memory
-        self._free = list(reversed(range(size, len(memory), _SLOT.size)))
+        self._free = list(reversed(range(size, len(memory) - _SLOT + 1, _SLOT)))
 
     def _map(self, size: int) -> mmap.mmap:
         """Map the file with at least this size. Its disk space is allocated first: a store to a page without disk space

@@ -39,8 +39,9 @@ UUIDS = [device_uuid("n1", index) for index in range(3)]
 
 
 def books_at(path: Path) -> LeaseBooks:
-    """The leases and pieces beside the event log at `path`."""
-    return LeaseBooks(*(LeaseFile(path.with_suffix(f".{name}"), "this boot") for name in ("leases", "pieces")))
+    """The leases, pieces and half-served demands beside the event log at `path`."""
+    names = "leases", "pieces", "half-served"
+    return LeaseBooks(*(LeaseFile(path.with_suffix(f".{name}"), "this boot") for name in names))
 
 
 class Node:
