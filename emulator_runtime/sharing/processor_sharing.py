@@ -51,7 +51,6 @@ class ProcessorSharing(WithSessions):
         left = {
             name: (served.demand.sequence, max(0, round(self._fluid.left_ns(served))))
             for name, served in self._present.items()
-            if not served.settled
         }
         return HalfServed(self._fluid.now_ns, left)
 

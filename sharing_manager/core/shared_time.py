@@ -234,6 +234,7 @@ class SharedTime:
                 lane.take_back()
                 self._leave_device(grant, uuid, now_ns)
                 self._pool.cut(grant.holder, (uuid,), now_ns)
+                self._forget_piece(_slot(session, uuid), now_ns)
                 others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
                 if lane.waiting or others_ns > now_ns:  # begin again without the session, after what others were given
                     lane.device.arbiter.occupy(grant.holder, now_ns, max(now_ns, others_ns))
@@ -261,7 +262,10 @@ class SharedTime:
 
     def _decide(self, device: ManagedDevice, until_ns: int) -> None:
         uuid = device.device.uuid
-        for given in device.engine.advance(until_ns):
+        answers = device.engine.advance(until_ns)
+        if until_ns >= self._half_served.cut_ns(uuid) + CUT_NS:
+            self._cut(device)  # before the answers are kept: a demand is in the cut, or has its answer
+        for given in answers:
             lane = self._lanes[uuid, given.session]
             session, answer = lane.answered(given)
             lane.feed()
@@ -271,8 +275,6 @@ class SharedTime:
             lane.grant.leased_ns += piece.work_ns
             self._pool.book(lane.grant.holder, uuid, lease, self._clock.now_ns(), work_ns=piece.work_ns)
             self._undelivered.append(Decision(session, uuid, answer))
-        if until_ns >= self._half_served.cut_ns(uuid) + CUT_NS:
-            self._cut(device)
 
     def _cut(self, device: ManagedDevice) -> None:
         """Keep what is left of the demands that the device is serving."""
@@ -281,8 +283,10 @@ class SharedTime:
             return
         left = []
         for holder, (number, left_ns) in state.left.items():
-            session, demand = self._lanes[uuid, holder].begun[number]
-            left.append((session.grant.digest, session.name, demand.sequence, left_ns))
+            begun = self._lanes[uuid, holder].begun.get(number)
+            if begun is not None:  # otherwise it has been answered and ends within a millisecond
+                session, demand = begun
+                left.append((session.grant.digest, session.name, demand.sequence, left_ns))
         try:
             self._half_served.save(uuid, state.at_ns, left)
         except ClusterError as error:

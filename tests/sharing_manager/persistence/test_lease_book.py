@@ -78,12 +78,66 @@ def test_times_of_another_boot_are_worth_nothing(open_book):
     assert not open_book("boot 2").new_epoch
 
 
-def test_a_store_that_was_cut_short_is_no_lease(open_book):
+@pytest.mark.parametrize("stores", [1, 2, 7])
+def test_a_store_that_was_cut_short_leaves_the_lease_before_it(open_book, stores):
+    """Whichever byte of the newer record is wrong."""
+    book, other = open_book(), (digest(2), (8, Lease(8, 9)))
+    for step in range(stores):
+        book.record(digest(1), step, Lease(step, step + 1))
+    book.record(other[0], *other[1])
+    newest = book._slots[digest(1)].newest
+    for position in range(newest, newest + 64):
+        book._memory[position] ^= 0x10
+        restored = open_book()
+        before = {} if stores == 1 else {digest(1): (stores - 2, Lease(stores - 2, stores - 1))}
+        assert restored.leases() == dict([other]) | before
+        book._memory[position] ^= 0x10
+    assert open_book().leases()[digest(1)] == (stores - 1, Lease(stores - 1, stores))
+
+
+@pytest.mark.parametrize("written", range(64))
+def test_the_next_store_replaces_the_one_that_was_cut_short(open_book, written):
     book = open_book()
-    book.record(digest(1), 1, Lease(1, 2))
-    (offset,) = book._slot_of.values()
-    struct.pack_into("=q", book._memory, offset + 48, 99)  # the end, without the check
+    for step in range(2):
+        book.record(digest(1), step, Lease(step, step + 1))
+    slot = book._slots[digest(1)]
+    book._memory[slot.newest : slot.newest + written] = b"\xff" * written
+    restored = open_book()
+    assert restored.leases()[digest(1)][0] == (1 if written == 0 else 0)
+    restored.record(digest(1), 5, Lease(5, 6))
+    assert (restored.leases(), open_book().leases()) == ({digest(1): (5, Lease(5, 6))},) * 2
+
+
+@pytest.mark.parametrize("cleared", range(129))
+def test_a_lease_that_is_being_forgotten_is_the_last_one_or_none(open_book, cleared):
+    """`forget` was interrupted after so many bytes: the lease before the last one never counts again."""
+    book = open_book()
+    for step in range(3):
+        book.record(digest(1), step, Lease(step, step + 1))
+    slot = book._slots[digest(1)]
+    for offset, count in ((slot.older, min(64, cleared)), (slot.newest, max(0, cleared - 64))):
+        book._memory[offset : offset + count] = bytes(count)
+    assert open_book().leases() == ({digest(1): (2, Lease(2, 3))} if cleared <= 64 else {})
+    book.forget(digest(1))
     assert open_book().leases() == {}
+
+
+def test_the_number_of_stores_begins_anew_after_the_largest(open_book):
+    book = open_book()
+    book.record(digest(1), 0, Lease(0, 1))
+    book._slots[digest(1)].number = 2**32 - 3
+    for step in range(1, 6):
+        book.record(digest(1), step, Lease(step, step + 1))
+        assert open_book().leases() == {digest(1): (step, Lease(step, step + 1))}
+
+
+@pytest.mark.parametrize(("epoch", "new_epoch"), [("boot 1", False), ("boot 2", True)])
+def test_a_file_of_an_earlier_version_is_replaced(open_book, tmp_path, epoch, new_epoch):
+    header = b"EMULEASES-1".ljust(32, b"\0") + hashlib.sha256(b"boot 1").digest()
+    lease = struct.pack("=32sqqqq", bytes.fromhex(digest(1)), 1, 2, 3, 1 ^ 2 ^ 3 ^ 0x5EED)
+    (tmp_path / "leases").write_bytes(header + lease * 256)
+    book = open_book(epoch)
+    assert (book.leases(), book.new_epoch) == ({}, new_epoch)
 
 
 def test_a_file_that_is_something_else_is_begun_anew(open_book, tmp_path):
