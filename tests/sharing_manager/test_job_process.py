@@ -6,15 +6,18 @@ import json
 import signal
 import sqlite3
 import time
+from random import Random
 
 import pytest
 
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.units import to_ns
 from emulator_runtime.ipc.channel import Channel
+from emulator_runtime.sharing.processor_sharing import LEAD_NS
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.shared_clock import SharedClockFile
 from emulator_runtime.workloads.order import RunOrder
+from sharing_manager.core.half_served import CUT_NS
 
 pytestmark = pytest.mark.processes
 GIB, MS = 1024**3, 1_000_000
@@ -304,3 +307,34 @@ def test_two_jobs_share_a_device_through_a_crash(start_daemon, uuids, start_proc
     for job_id, (run, process) in runs.items():
         assert ended(process) == (0, "", "")
         assert run.ranges(job_id) == (0, 40)
+
+
+@pytest.mark.parametrize("mode", ["fifo", "weighted", "mps", "time-slicing"])
+def test_kills_at_random_moments_lose_nothing_of_two_jobs_that_share_a_device(
+    start_daemon, uuids, start_process, mode
+):
+    """The device does the work of both in no less time than it takes one after the other."""
+    daemon, random, kills, runs = start_daemon(mode), Random(mode), 4, {}
+    work = TimedWork(Run(daemon, uuids, start_process).longer_than_restarts(kills // 2))  # there are two jobs
+    begin_ns = monotonic_ns() + 500 * MS
+    for job_id in ("a", "b"):
+        run = Run(daemon, uuids, start_process)
+        order = run.order(
+            job_id=job_id,
+            token=daemon.grant(job_id, uuids[:1]),
+            checkpoint=daemon.directory / f"{job_id}.json",
+            device_memory_bytes=6 * GIB,
+            begin_ns=begin_ns,
+            steps=100,
+            work=work,
+        )
+        runs[job_id] = (run, run.pod(order))
+    for _ in range(kills):
+        time.sleep(random.uniform(0.02, 0.3))
+        daemon.kill()
+        daemon.start()
+    for job_id, (run, process) in runs.items():
+        assert ended(process) == (0, "", "")
+        assert run.ranges(job_id) == (0, 100)
+        assert run.kinds(job_id) == ["granted", "attached", "finished"]
+    assert monotonic_ns() - begin_ns >= 2 * to_ns(work.duration_s) - kills * (CUT_NS + 3 * LEAD_NS)

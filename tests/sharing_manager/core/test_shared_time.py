@@ -183,6 +183,18 @@ def test_who_leaves_frees_what_was_not_done(shared, mode):
     assert decide(node, 20 * MS) == [("b", 0, 4 * MS, 6 * MS)]
 
 
+def test_a_device_was_in_use_until_a_run_ended_also_after_a_restart(shared):
+    node, grants = shared("fifo", "a", "b")
+    ask(node, grants["a"], 0, 0, 500 * MS)
+    decide(node, 4 * MS)
+    node.manager.fail(grants["a"], "killed")
+    for _ in range(2):
+        node.crash()
+        grant = node.manager.attach(node.token(grants["b"]), "b", 0, 0)
+    ask(node, grant, 0, 2 * MS, MS)
+    assert decide(node, 20 * MS) == [("b", 0, 4 * MS, 5 * MS)]
+
+
 def test_after_an_aborted_run_a_restarted_manager_does_not_wait_for_it(shared):
     node, grants = shared("fifo", "a", "b")
     ask(node, grants["a"], 0, 0, 500 * MS)
