@@ -96,8 +96,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class HalfServed:
-    """The demands that are begun and have not ended at `at_ns` of device time. `left`: by session, the number of its demand, and the
-    work in nanoseconds that is left of it."""
+    """The demands that are begun and have not ended at `at_ns` of device time.
+
+    `left`: by session, the number of its demand, and the work in nanoseconds that is left of it."""
 
     at_ns: int
     left: dict[str, tuple[int, int]]

@@ -9,7 +9,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from emulator_runtime.sharing.demands import Answer, Demand, HalfServed, Piece, Place, Queued, WithSessions, without_stale
+from emulator_runtime.sharing.demands import (
+    Answer,
+    Demand,
+    HalfServed,
+    Piece,
+    Place,
+    Queued,
+    WithSessions,
+    without_stale,
+)
 from emulator_runtime.sharing.fluid import Entry, Fluid
 
 LEAD_NS = 1_000_000

@@ -96,14 +96,14 @@ class _Lane:
             self.number += 1
             self.begun[self.number] = session, demand
             number, left_ns = self.resumed.get(session, (-1, 0))
-            engines = replace(
+            passed_on = replace(
                 demand,
                 session=self.grant.holder,
                 sequence=self.number,
                 ready_ns=max(demand.ready_ns, self.end_ns, self.begins_ns),
                 work_ns=left_ns if number == demand.sequence else demand.work_ns,
             )
-            self.device.engine.submit(engines)
+            self.device.engine.submit(passed_on)
 
     def answered(self, answer: Answer) -> tuple[Session, Answer]:
         """Whose demand that was, and the answer with the session's own number."""

@@ -7,8 +7,8 @@ longest step. A store of 64 bytes into a mapped page takes a microsecond, and th
 file isn't synced: a power cut restarts the clock anyway. The header names the clock's epoch (the host's boot), so old
 leases are recognised.
 
-A kill may interrupt a store, so each grant has two records, which are written in turn: at worst the newest lease is missing, which
-no job has seen, and the one before it counts.
+A kill may interrupt a store, so each grant has two records, which are written in turn: at worst the newest lease is missing,
+which no job has seen, and the one before it counts.
 
     header  64 bytes       magic with the format's version, SHA-256 of the epoch's name
     slot    2 x 64 bytes   record: digest of the token, step, start, end, number of the store modulo 2^32, CRC-32 of all this
@@ -160,10 +160,7 @@ class LeaseFile:
     def _restored(self, offset: int) -> _Slot | None:
         """The slot by the newer one of its records that are complete."""
         even, odd = self._read(offset), self._read(offset + _HALF)
-        if even is not None and odd is not None:
-            newest = odd if (odd[3] - even[3]) % _NUMBERS == 1 else even
-        else:
-            newest = even or odd
+        newest = odd if even is None or (odd is not None and odd[3] == (even[3] + 1) % _NUMBERS) else even
         return None if newest is None else _Slot(offset, newest[0], newest[3])
 
     def _read(self, offset: int) -> tuple[bytes, int, Lease, int] | None:

@@ -49,7 +49,7 @@ def decide(node, until_ns):
 
 
 def test_a_demand_is_served_from_where_it_was(two_jobs):
-    """Beside b, which has ended, a was served at half the rate. The device forgets only that b's last millisecond was not over."""
+    """Beside b, which has ended, a was served at half the rate. Only that b's last millisecond was not over is forgotten."""
     node, ask = two_jobs
     ask("a", 0, 0, 100 * MS)
     ask("b", 0, 0, 30 * MS)

@@ -112,7 +112,8 @@ class Process:
 
 
 class World:
-    """The jobs of one mode, and the turns in which the manager is killed; everything random about them depends on the seed alone, so that two worlds are alike."""
+    """The jobs of one mode, and the turns in which the manager is killed. The jobs depend on the seed alone: they are the same in a
+    world without kills."""
 
     def __init__(self, node: Node, mode: str, seed: int, kills: Collection[int] = (), *, pauses: bool = True) -> None:
         self.node, self.turns, self._kills = node, 0, kills
@@ -258,7 +259,7 @@ def test_nothing_is_lost_and_nothing_is_done_twice(after, mode, seed):
 
 @pytest.mark.parametrize("mode", ALL_AT_ONCE)
 def test_a_device_that_serves_all_at_once_serves_little_twice(after, mode):
-    """It always has something to do, so whatever it serves twice or not at all changes the time at which it has done everything."""
+    """It always has something to do, so whatever it serves twice or not at all changes the time at which all is done."""
     left_alone = after(mode, 0, pauses=False)
     work_ns = sum(piece.work_ns for piece in left_alone.on(UUIDS[0]))
     for turn in Random(mode).sample(range(1, left_alone.turns), KILLS):
