@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from emulator_runtime.domain.errors import DeviceLostError, ManagerUnavailableError, ProtocolError, RefusedError
+from emulator_runtime.domain.errors import (
+    DeviceLostError,
+    ManagerUnavailableError,
+    OutOfMemoryError,
+    ProtocolError,
+    RefusedError,
+)
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import NS_PER_S
@@ -35,6 +41,7 @@ _LONGEST_PAUSE_NS = 200_000_000
 _LEAST_ANSWER_S = 1.0
 _MAX_REASON = 2000
 _LONGEST_WAIT_S = 3600.0
+_NO_GAP_NS = 100_000
 _COALESCED_NS = 10_000_000
 """Use of own devices is reported when it reaches so far beyond what was reported last."""
 
@@ -107,6 +114,10 @@ class _Use:
         if steps_done is not None:
             self.message["steps_done"] = steps_done
 
+    def leaves_gap(self, lease: Lease) -> bool:
+        """Whether the device does nothing between what is to be reported and this piece of time."""
+        return self.message is not None and lease.start_ns > whole(self.message, "until_ns") + _NO_GAP_NS
+
     @property
     def due(self) -> bool:
         return self.message is not None and whole(self.message, "until_ns") >= self.reported_ns + _COALESCED_NS
@@ -165,7 +176,7 @@ class ManagerClient:
         """Since when the manager is unavailable (host time), while the job goes on without it."""
         self._memory: tuple[int, int] | None = None
         self._ended = ""
-        self._connected_before = False
+        self._connected_before = self._alone = False
         self.reconnects = 0
         self.devices: tuple[AttachedDevice, ...] = ()
         self.shared = False
@@ -174,6 +185,11 @@ class ManagerClient:
     def steps_done(self) -> int:
         """Number of finished steps: from the checkpoint or from the manager at `attach`, then as reported by this client."""
         return self._steps_done or 0
+
+    @property
+    def ended(self) -> str:
+        """How the run has ended, as the manager says; empty if it hasn't."""
+        return self._ended
 
     def attach(self, steps_done: int | None = None) -> None:
         """Present the token. `steps_done`: number of steps in the checkpoint; None: the manager says where to continue.
@@ -189,9 +205,13 @@ class ManagerClient:
         self._request_as_holder(None)
 
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None:
-        """Reserve GPU memory on each device. Raises OutOfMemoryError."""
-        self._memory = (persistent_bytes, peak_bytes)
-        self._request_as_holder(self._reservation())
+        """Reserve GPU memory on each device. Raises OutOfMemoryError; then the reservation before it holds."""
+        before, self._memory = self._memory, (persistent_bytes, peak_bytes)
+        try:
+            self._request_as_holder(self._reservation())
+        except OutOfMemoryError:
+            self._memory = before
+            raise
 
     def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease:
         """Device time for `step`, issued at `issue_ns`: at once on own devices, otherwise when the manager has answered.
@@ -207,13 +227,19 @@ class ManagerClient:
         self._steps_done, issue_ns = wanted.step, wanted.issue_ns
         if not self.demands:
             self._stay_connected()
-        if self.demands:
+        if self.demands or wanted == self._wanted:
             return self._demanded(wanted)
-        if self._stop is not None and not self._session:
+        if self._stop is not None and issue_ns >= self._stop[0] and not self._session:
             return Lease(issue_ns, issue_ns, stop=True)
-        start_ns = max(issue_ns, self._free_ns)
+        return self._own(wanted)
+
+    def _own(self, wanted: _Wanted) -> Lease:
+        """Time of devices that nobody else uses."""
+        start_ns = max(wanted.issue_ns, self._free_ns)
         lease = Lease(start_ns, start_ns + wanted.duration_ns)
         self._after_ns, self._free_ns = lease.start_ns, lease.end_ns
+        if self._use.leaves_gap(lease):
+            self._send_use()
         self._use.add(lease, None if self._session else wanted.step)
         if self._use.due:
             self._send_use()
@@ -240,7 +266,7 @@ class ManagerClient:
     @property
     def demands(self) -> bool:
         """Whether the devices are shared, so that their time is demanded and decided later."""
-        return any(device.mode != EXCLUSIVE for device in self.devices)
+        return not self._alone and any(device.mode != EXCLUSIVE for device in self.devices)
 
     @property
     def stopping(self) -> bool:
@@ -251,7 +277,9 @@ class ManagerClient:
     def answered(self, step: int) -> bool:
         """Whether the demand for `step` has been answered. Doesn't wait."""
         self._stay_connected()
-        return len([number for number, _ in self._pieces.values() if number == step]) == len(self.devices)
+        return self._alone or len([number for number, _ in self._pieces.values() if number == step]) == len(
+            self.devices
+        )
 
     def release(self, steps_done: int) -> None:
         """Release the devices after a stop; the checkpoint is written."""
@@ -288,6 +316,8 @@ class ManagerClient:
     def _stay_connected(self) -> None:
         """Learn what the manager has to say. If it is unavailable, try to reach it, but wait for it only if that has lasted
         longer than the patience."""
+        if self._alone:
+            return
         try:
             if self._channel is not None:
                 self._take_notifications()
@@ -317,6 +347,8 @@ class ManagerClient:
         while True:
             if self._channel is None:
                 self._request_as_holder(None)
+            if self._alone:
+                return self._own(wanted)
             assert self._channel is not None
             self._take_notifications()
             if (answer := self._answer(wanted)) is not None:
@@ -370,6 +402,7 @@ class ManagerClient:
                 case control.PIECE:
                     lease = Lease(whole(message, "start_ns"), whole(message, "end_ns"))
                     self._pieces[text(message, "resource")] = whole(message, "sequence"), lease
+                    self._after_ns, self._free_ns = lease.start_ns, max(self._free_ns, lease.end_ns)
                 case control.STOP:
                     self._stop = whole(message, "at_ns"), whole(message, "last", least=-1)
                 case control.MODE:
@@ -380,7 +413,9 @@ class ManagerClient:
                 case _:
                     self._share = share_in(message, least_cpu_milli=0)
         if (error := self._channel.read_already()) is not None:  # messages are answered only by errors
+            self.close()  # so that no later request takes it for its reply
             raise_for(error)
+            raise ProtocolError("the manager sent a reply to no request")
 
     def _end(self, state: str, message: Message) -> None:
         self._send_use()
@@ -399,7 +434,12 @@ class ManagerClient:
         return reply
 
     def _check_not_ended(self) -> None:
-        if self._ended:
+        """A further process goes on when the main one has ended the run: nobody else has the container's devices yet, and what is
+        left of its step isn't accounted."""
+        if self._session and self.reconnects and self._ended in ("finished", "released"):
+            self._alone = True
+            self.close()
+        elif self._ended:
             raise RefusedError(f"the grant of job {self.job_id!r} has ended ({self._ended})")
 
     def _request(self, message: Message | None) -> Message:
@@ -434,8 +474,10 @@ class ManagerClient:
             self._take(reply)
             if self._memory is not None and not self._ended:
                 raise_for(channel.request(self._reservation()))
-            for message in self._outstanding() if not self._ended else ():
-                channel.send(message)
+            if not self._ended:
+                unreported = self._use.taken()
+                for message in ([] if unreported is None else [unreported]) + self._outstanding():
+                    channel.send(message)
         except BaseException:
             channel.close()
             raise

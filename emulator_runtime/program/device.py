@@ -225,8 +225,8 @@ class Device:
     def _ended(self, work: _Work, now_ns: int) -> bool:
         """Whether the work has ended, as far as the manager has answered."""
         with self._lock:
-            if work.end_ns is None and any(work is each for each in self._collected.works):
-                self._demand()
-            if work.end_ns is None and self._demanded is not None and self._client.answered(self._demanded.number):
+            if self._demanded is not None and self._client.answered(self._demanded.number):
                 self._await_answer()
+            if self._demanded is None and any(work is each for each in self._collected.works):
+                self._demand()
             return work.end_ns is not None and work.end_ns <= now_ns

@@ -22,13 +22,18 @@ import secrets
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from emulator_runtime.domain.errors import InputError
-from emulator_runtime.ipc.client import ManagerClient
+from emulator_runtime.domain.errors import InputError, RefusedError
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.ipc.client import PATIENCE_S, ManagerClient
 from emulator_runtime.node.layout import VISIBLE_DEVICES_VARIABLE
 from emulator_runtime.program.device import Device
 from emulator_runtime.timing.clocks import HostClock
+from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from emulator_runtime.timing.stream import OwnTime
 from emulator_runtime.workloads.pod import pod_access, whole_variable
+
+_PAUSE_NS = NS_PER_S // 10
+"""Between two attempts to join a run."""
 
 
 class Session:
@@ -75,7 +80,8 @@ class Session:
         and the process that speaks for the job reports it. If the job is asked to stop, the numbers end after the present step,
         and the devices are released; otherwise the job is reported as finished after the last one.
 
-        Processes of one job must agree on the first step themselves, by a barrier, as on everything that they do together.
+        Processes of one job must agree on the first step themselves, by a barrier, as on everything that they do together. After
+        the end, what they still launch takes its time, but isn't accounted.
         """
         if total < 0:
             raise InputError("total", f"a job can't have {total} steps; give 0 or more")
@@ -118,6 +124,15 @@ class Session:
         self.close()
 
     def _connected(self, session: str, only: tuple[int, ...]) -> ManagerClient:
-        client = ManagerClient(self._access.manager, self._access.token, session=session, only=only)
-        client.attach()
-        return client
+        """Attached. A further process waits until the main one has begun the run."""
+        give_up_ns = monotonic_ns() + round(PATIENCE_S * NS_PER_S)
+        while True:
+            client = ManagerClient(self._access.manager, self._access.token, session=session, only=only)
+            try:
+                client.attach()
+                return client
+            except RefusedError:
+                client.close()
+                if not (session and client.ended in ("finished", "released")) or monotonic_ns() > give_up_ns:
+                    raise
+            sleep_ns(_PAUSE_NS)

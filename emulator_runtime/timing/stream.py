@@ -10,6 +10,7 @@ that is long enough removes it. CPU time between two calls belongs to the job an
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -39,9 +40,9 @@ class OwnDevice:
         return Lease(start, self._free_ns)
 
 
-class OwnTime:
+class OwnTime(threading.local):
     """The time of a program whose device is emulated: the clock without the lag of its waits and of the emulator's own calls. CPU
-    time between two calls belongs to the program and always counts. For any number of threads, whose lags add up.
+    time between two calls belongs to the program and always counts. Each thread has its own.
 
     Each wait adds its lag to `lags`.
     """

@@ -18,6 +18,11 @@ class Exclusive(Fifo):
                 f"it is exclusive and {', '.join(sorted(others))} holds it; wait until that ends, or share the device"
             )
 
+    def cut(self, holder: str, now_ns: int) -> None:
+        """Cancel all that is booked after `now_ns`: nobody else has the device."""
+        self.booking.free_at_ns = min(self.booking.free_at_ns, now_ns)
+        self.booking.tail = None
+
     def admit(self, holder: str) -> None:
         self.check(holder)
         super().admit(holder)

@@ -1,9 +1,9 @@
 """The demands that devices were serving when the manager was killed, so that they are not served again from the beginning.
 
 Modes that serve one job after the other answer a demand when it begins, and answers are kept (shared_time.py). Where all are
-served at once, a demand is answered when it ends. Between two events (a demand begins, is answered or ends) every session is served at a
-constant rate, so it is enough to know what was left of each demand at an event: from there on, repeated demands give the same
-decisions. All that is left at one event is a *cut*:
+served at once, a demand is answered when it ends. Between two events (a demand begins, is answered or ends) every session is
+served at a constant rate, so it is enough to know what was left of each demand at an event: from there on, repeated demands give
+the same decisions. All that is left at one event is a *cut*:
 
     slot of the device              number of the cut, its time
     slots of the sessions, x 2      number of the demand, time of the cut, the same plus the work that is left

@@ -95,6 +95,7 @@ class Ledger:
                 grant.last_step, grant.last_lease = step, lease
                 self.progress_to(grant, max(step, grant.steps_done))
             self.pool.restore(grant.holder, grant.uuids, lease)
+            grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, lease.end_ns)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -107,11 +108,12 @@ class Ledger:
             self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
             raise
 
-    def begin(self, grant: Grant, steps_done: int | None, after_ns: int) -> None:
-        """The grant's job has connected. Its own number of completed steps, if it sent one, replaces the recorded
-        number."""
-        grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
-        grant.oom_logged = False
+    def begin(self, grant: Grant, steps_done: int | None, after_ns: int, *, main: bool = True) -> None:
+        """The grant's job has connected; not `main`: a further process of it. Its own number of completed steps, if it sent
+        one, replaces the recorded number."""
+        if main:
+            grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
+            grant.oom_logged = False
         if steps_done is not None and steps_done != grant.steps_done:
             if steps_done < grant.steps_done:  # not after a lost connection: demands are numbered from anew
                 self.shared.leave_session(grant.main)
@@ -138,12 +140,10 @@ class Ledger:
         grant.last_step, grant.last_lease = VOID, None
 
     def abandon_lease(self, grant: Grant) -> None:
-        """The main process has ended: return the time after now that it has on devices of its own, and forget the answer."""
+        """The main process has ended: return its time after now, and forget the answer."""
         now_ns = self.clock.now_ns()
         self.shared.leave_session(grant.main)
         self.forget_lease(grant)
-        others = {uuid for session in grant.named.values() for uuid in session.uuids}
-        self.pool.cut(grant.holder, [uuid for uuid in grant.uuids if uuid not in others], now_ns)
         self._leases.forget(grant.digest)
         grant.floor_ns = now_ns
 

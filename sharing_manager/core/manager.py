@@ -34,8 +34,6 @@ from sharing_manager.telemetry.snapshot import Counters, snapshot
 
 STOP = Lease(0, 0, stop=True)
 MAX_USE_NS = to_ns(MAX_SECONDS)
-MAX_AHEAD_NS = 10 * NS_PER_S
-"""How far ahead of now a process may say that a device works for it: programs submit work before the device begins it."""
 AFTER_START = 30
 """Seconds of the host after the manager's start in which demands may be late: the patience of clients."""
 
@@ -230,9 +228,10 @@ class Manager:
         devices = (self._pool.find(uuid) for uuid in session.uuids)
         return max([session.floor_ns, *(device.arbiter.free_at_ns() for device in devices if device is not None)])
 
-    def open_session(self, grant: Grant, name: str, places: Iterable[int] | None = None) -> Session:
+    def open_session(self, grant: Grant, name: str, places: Iterable[int] | None = None, after_ns: int = 0) -> Session:
         """A process of an attached grant has connected: the main one ("" as its name), or a further one. `places`: which of
-        the grant's devices it uses, if not all. The result may be a session that the process has opened before.
+        the grant's devices it uses, if not all. `after_ns`: the start of its last time on a device, if it connects again. The
+        result may be a session that the process has opened before; with other devices, it begins anew.
 
         Raises ProtocolError for a place that the grant doesn't have, and RefusedError for too many sessions.
         """
@@ -243,8 +242,13 @@ class Manager:
         if session is None:
             if len(grant.named) >= MAX_SESSIONS:
                 raise RefusedError(f"{grant.name} has {MAX_SESSIONS} processes connected; end some")
-            session = grant.named[name] = Session(grant, name, since_ns=self._clock.now_ns())
-        session.only = None if wanted is None else tuple(grant.uuids[place] for place in wanted)
+            now_ns = self._clock.now_ns()
+            session = grant.named[name] = Session(grant, name, since_ns=min(after_ns or now_ns, now_ns))
+        only = None if wanted is None else tuple(grant.uuids[place] for place in wanted)
+        if only != session.only:
+            self._pool.free_memory(session.key, session.uuids)
+            self._shared.leave_session(session)
+            session.only = only
         self._shared.claim(session)
         return session
 
@@ -310,6 +314,7 @@ class Manager:
         if grant.stopping:
             return STOP
         lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
+        grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, lease.end_ns)
         self._ledger.record_lease(grant, step, lease, duration_ns)
         self._counters.add(lag_ns)
         return lease
@@ -344,8 +349,8 @@ class Manager:
         devices, or the one that is named, work for it in the interval `used`. (A shared or lost device isn't counted: it
         became so while the message was under way.)
 
-        Raises ProtocolError for an interval that ends before it begins, does more work than it is long, is longer than
-        MAX_SECONDS or begins more than 10 s ahead; RefusedError if the grant has ended, or for steps that a further process
+        Raises ProtocolError for an interval that ends before it begins, does more work than it is long, or is longer than
+        MAX_SECONDS; RefusedError if the grant has ended, or for steps that a further process
         reports.
         """
         grant, now_ns = session.grant, self._clock.now_ns()
@@ -358,17 +363,16 @@ class Manager:
         uuids, lease = _named(session, uuid), Lease(used.start_ns, used.end_ns)
         if not used.work_ns <= used.end_ns - used.start_ns <= MAX_USE_NS:
             raise ProtocolError(f"{used.work_ns} ns of work from {used.start_ns} to {used.end_ns} ns is impossible")
-        if used.start_ns > now_ns + MAX_AHEAD_NS:
-            raise ProtocolError("field 'from_ns' is more than 10 s ahead; give job and manager the same EMUGPU clock")
         for each in uuids:
             device = self._pool.find(each)
             if device is not None and not device.mode.shared and not device.loss_reason(grant.holder):
                 self._pool.book(grant.holder, each, lease, now_ns, work_ns=used.work_ns)
+                session.used_until_ns[each] = lease.end_ns
         if steps_done is None:
             grant.leased_ns += used.work_ns
         else:
             self._ledger.record_lease(grant, steps_done, lease, used.work_ns)
-        self._counters.add(max(0, now_ns - used.start_ns))
+        self._counters.add(0)
 
     def last_number(self, session: Session) -> int:
         """The number of the last demand that is answered to a session whose run is asked to stop."""

@@ -73,10 +73,10 @@ class Pods:
         With `identity` None the pod is unknown, and the token alone is accepted. With `steps_done` None the process has
         just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
         the process reconnects. Then the result may be a grant whose run has ended: its final request was processed, and
-        only the reply was lost. Raises RefusedError as `binding.decide` does, and DeviceLostError; then nothing has
-        changed.
+        only the reply was lost; a further process never begins a run again. Raises RefusedError as `binding.decide` does,
+        and DeviceLostError; then nothing has changed.
         """
-        if grant.ended or (not grant.live and steps_done is not None):
+        if grant.ended or (not grant.live and (steps_done is not None or not main)):
             check_bound(grant, identity)
             return grant
         ledger = self._ledger
@@ -106,11 +106,11 @@ class Pods:
         if newly_bound:
             grant.steps_done = grant.logged_steps = known
             ledger.record("granted", grant)
-        elif steps_done is None:
+        elif steps_done is None and main:
             ledger.progress_to(grant, max(known, grant.steps_done))
         if steps_done is None and main:
             ledger.abandon_lease(grant)
-        ledger.begin(grant, steps_done, after_ns)
+        ledger.begin(grant, steps_done, after_ns, main=main)
         return grant
 
     # --- which devices ----------------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ class _Lane:
     waiting: dict[Session, Demand] = field(default_factory=dict)
     begun: dict[int, tuple[Session, Demand]] = field(default_factory=dict)
     number: int = 0
+    closed: bool = False
+    """Whether the grant, or the process that is served, leaves the device: nothing more is passed on."""
     end_ns: int = 0
     """When the last piece of the lane ends. A demand counts as ready then at the earliest, as it would if one process did it all;
     otherwise several processes that wait in line at once would be served more often than one of another grant."""
@@ -89,7 +91,7 @@ class _Lane:
 
     def feed(self) -> None:
         """Pass on the demand that is ready first, if the engine has none of this grant behind the one that it serves."""
-        if self.waiting and not self.device.engine.waits(self.grant.holder):
+        if self.waiting and not self.closed and not self.device.engine.waits(self.grant.holder):
             ready = {session: demand.ready_ns for session, demand in self.waiting.items()}
             session = min(ready, key=lambda each: (ready[each], each.name))
             demand = self.waiting.pop(session)
@@ -227,17 +229,17 @@ class SharedTime:
         now_ns, grant = self._clock.now_ns(), session.grant
         for uuid in session.uuids:
             lane = self._lanes.get((uuid, grant.holder))
-            if lane is None:
-                continue
-            lane.drop(session)
-            if lane.serves(session) or self._end_ns(session, uuid) > now_ns:
-                lane.take_back()
+            if lane is not None:
+                lane.drop(session)
+            if (lane is not None and lane.serves(session)) or self._end_ns(session, uuid) > now_ns:
                 self._leave_device(grant, uuid, now_ns)
                 self._pool.cut(grant.holder, (uuid,), now_ns)
                 self._forget_piece(_slot(session, uuid), now_ns)
                 others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
-                if lane.waiting or others_ns > now_ns:  # begin again without the session, after what others were given
-                    lane.device.arbiter.occupy(grant.holder, now_ns, max(now_ns, others_ns))
+                device = self._pool.find(uuid)
+                if device is not None and others_ns > now_ns:  # what others were given stays
+                    device.arbiter.occupy(grant.holder, now_ns, others_ns)
+                if lane is not None and lane.waiting:
                     self._lane(grant, uuid).take_over(lane)
         self._forget(session, now_ns)
 
@@ -319,6 +321,8 @@ class SharedTime:
         if lane is None:
             return
         engine = lane.device.engine
+        lane.take_back()
+        lane.closed = True
         while (due_ns := engine.next_ns()) is not None and due_ns < now_ns:
             self._decide(lane.device, due_ns)
         self._decide(lane.device, now_ns - 1)
@@ -330,19 +334,25 @@ class SharedTime:
             lane.device.settle()
 
     def _end_ns(self, session: Session, uuid: str) -> int:
-        """When the session's last piece ends."""
-        return self._last.get(_slot(session, uuid), _NOT_ANSWERED)[1].end_ns
+        """Until when the device works for the session: its last piece, or what it has reported."""
+        piece_ns = self._last.get(_slot(session, uuid), _NOT_ANSWERED)[1].end_ns
+        return max(piece_ns, session.used_until_ns.get(uuid, 0))
 
     def _forget(self, session: Session, now_ns: int) -> None:
         self._ends_after.pop(session, None)
+        session.used_until_ns.clear()
         self._undelivered = [decision for decision in self._undelivered if decision.session is not session]
         for uuid in session.uuids:
             self._forget_piece(_slot(session, uuid), now_ns)
             self._half_served.forget(uuid, session.grant.digest, session.name)
-            if (device := self._pool.find(uuid)) is not None:
-                free_ns = self._last_of(device_part(_slot(session, uuid))).end_ns
-                if free_ns <= now_ns:
-                    device.arbiter.cut(_RESTORED, now_ns)
+            self._cut_restored(uuid, now_ns)
+
+    def _cut_restored(self, uuid: str, now_ns: int) -> None:
+        """The device is free now, if only sessions that have ended had it since the restart."""
+        device, last = self._pool.find(uuid), self._last_of(device_part(slot_of(uuid)))
+        tail = None if device is None else device.arbiter.booking.tail
+        if device is not None and tail is not None and tail[0] == _RESTORED and last.end_ns <= now_ns:
+            device.arbiter.cut(_RESTORED, now_ns)
 
     def _record(self, slot: str, number: int, lease: Lease) -> None:
         """In memory at least: a full disk must not stop the jobs of the node."""
@@ -359,9 +369,9 @@ class SharedTime:
         if found is None:
             return
         last, of_device = found[1], device_slot(slot)
-        free_ns = max(last.start_ns, min(last.end_ns, now_ns))
+        free_ns = min(last.end_ns, now_ns)
         if free_ns > self._last.get(of_device, _NOT_ANSWERED)[1].end_ns:
-            self._record(of_device, 0, Lease(last.start_ns, free_ns))
+            self._record(of_device, 0, Lease(min(last.start_ns, free_ns), free_ns))
         self._pieces.forget(slot)
 
     def _check(self, wanted: Demand) -> None:

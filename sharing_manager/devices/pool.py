@@ -14,6 +14,7 @@ from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.sharing.demands import Engine
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES, Mode
+from emulator_runtime.timing.warp import NEVER_NS
 from sharing_manager.arbitration import arbiter_of
 from sharing_manager.arbitration.base import Arbiter
 from sharing_manager.devices.busy_time import BusyTime
@@ -54,6 +55,7 @@ class ManagedDevice:
         """Change to the wanted mode, unless sessions use the engine of the present one."""
         if self.mode is not self.wanted and not self.engine.in_use:
             self.mode, self.engine, self.memory.rule = self.wanted, self.wanted.engine(), self.wanted.memory
+            self.arbiter = arbiter_of(self.mode, self.arbiter.booking)
 
     def loss_reason(self, holder: str) -> str:
         """Why this holder has lost the device; "" if it hasn't."""
@@ -128,7 +130,9 @@ class DevicePool:
             managed.replaced_for |= managed.holders
             managed.device = entry.device
             managed.memory.resize(entry.device.usable_memory_bytes)
-        managed.wanted, managed.arbiter = mode, arbiter_of(mode, managed.arbiter.booking)
+        managed.wanted = mode
+        if not mode.shared:  # nobody joins those who are there
+            managed.arbiter = arbiter_of(mode, managed.arbiter.booking)
         managed.settle()
         managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
         managed.reason = "" if entry.healthy else entry.reason or "it is unhealthy"
@@ -190,7 +194,7 @@ class DevicePool:
                 admitted.append(device)
         except RefusedError:
             for device in admitted:
-                device.arbiter.leave(job_id, 0)
+                device.arbiter.leave(job_id, NEVER_NS)  # it has booked nothing
                 device.holders.discard(job_id)
             raise
 

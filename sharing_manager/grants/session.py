@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Session:
     pid: int = 0
     connected: bool = False
     since_ns: int = 0
+    used_until_ns: dict[str, int] = field(default_factory=dict)
+    """By device of its own: until when it has reported to use it."""
 
     @property
     def floor_ns(self) -> int:

@@ -210,7 +210,7 @@ class JobService:
         if not grant.live:
             connection.send(reply | {"ended": str(grant.state)})
             return
-        session = self._manager.open_session(grant, request.session, request.devices)
+        session = self._manager.open_session(grant, request.session, request.devices, request.after_ns)
         self._unidentified.pop(connection, None)
         previous = self._connection(session)
         self._sessions[connection], self._connections[grant.digest, session.name] = session, connection
@@ -332,17 +332,26 @@ class JobService:
     def _release(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         self._manager.release(session.grant, whole(message, "steps_done"))
+        self._close_further(session.grant)
         return _OK
 
     def _finish(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         self._manager.finish(session.grant, whole(message, "steps_done"))
+        self._close_further(session.grant)
         return _OK
 
     def _fail(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         self._manager.fail(session.grant, text(message, "reason"))
+        self._close_further(session.grant)
         return _OK
+
+    def _close_further(self, grant: Grant) -> None:
+        """The run has ended: its other processes learn of it when they connect again."""
+        for session in list(grant.named.values()):
+            if (connection := self._connection(session)) is not None:
+                connection.close()
 
 
 def piece_message(decision: Decision) -> Message:

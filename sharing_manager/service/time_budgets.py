@@ -23,8 +23,9 @@ SHARE_PERCENT = 10
 """Share of a core that one peer may use over a long time, in percent: 2,000 leases or 150 refusals a second."""
 BURST_NS = 60_000_000
 """Time that one peer may use at once: 1,200 leases or 90 refusals."""
-MAX_CONNECTIONS = 32
-"""Connections of one peer at a time. A container has one for each training process and one for each nvidia-smi that runs."""
+MAX_CONNECTIONS = 60
+"""Connections of one peer at a time. A container has one for each device that one of its processes uses (emugpu.gpu), one for
+each process that counts steps, and one for each nvidia-smi that runs."""
 MAX_REJECTIONS = 100
 """After this many rejected connections the listener pauses for a tick, since peers that reconnect all the time would use
 a whole core. A rejection costs 27 us: 100 per tick of 20 ms are 2.7 ms, an eighth of a core. With a much lower number, the

@@ -238,18 +238,18 @@ def test_processes_that_cant_be_told_apart_are_not_counted_together(node):
         client.close()
 
 
-def test_where_pods_are_identified_who_is_in_none_has_32_connections(start_node):
+def test_where_pods_are_identified_who_is_in_none_has_60_connections(start_node):
     node = start_node(EMUGPU_MANAGER_KUBERNETES="1", KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT="1")
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(33)]
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(61)]
     for client in clients:
         client.connect(str(node.layout.manager_socket))
         client.settimeout(10)
-    assert b"this container has 32 connections open; close some" in clients[-1].recv(65536)
+    assert b"this container has 60 connections open; close some" in clients[-1].recv(65536)
     for client in clients:
         client.close()
     node.process.terminate()
     _, errors = node.process.communicate(timeout=ENDED_S)
-    assert "has 32 connections open; further ones are rejected" in errors
+    assert "has 60 connections open; further ones are rejected" in errors
 
 
 def test_an_idle_manager_ends_at_a_signal(node):

@@ -141,6 +141,6 @@ def test_the_share_of_the_first_of_two_jobs(
     a, b = (found[name]["runs"][-1] for name in "ab")
     begin_s, end_s = max(at_s(a["from"]), at_s(b["from"])), at_s(a["to"])
     alone_s = begin_s - at_s(a["from"])  # until b was there, a had the device
-    assert (seconds[0] - alone_s) / (end_s - begin_s) == pytest.approx(expected, abs=0.03)
+    assert (seconds[0] - alone_s) / (end_s - begin_s) == pytest.approx(expected, abs=0.05)  # times are whole seconds
     check_devices(kubectl.list("emujobs"))
     assert devices_of(a) == devices_of(b)

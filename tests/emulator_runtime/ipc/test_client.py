@@ -187,14 +187,14 @@ def test_a_job_goes_on_while_the_manager_is_away_and_tells_it_afterwards(serve, 
 
 
 def test_it_dies_again_and_again_without_delaying_the_job(serve, client, host):
-    server = serve([OK], [None], [], [OK, None])
+    server = serve([OK], [None], [], [OK, None, None])
     client.attach(0)
     lose(client)
     for step in range(4):
         assert client.lease(step, 50 * MS, step * 50 * MS) == Lease(step * 50 * MS, (step + 1) * 50 * MS)
     server.close()
-    assert [ops(session) for session in server.received] == [["attach"], ["attach"], [], ["attach", "report"]]
-    assert server.received[3][1] == report(2, 0, 150)  # of the steps before, too
+    assert [ops(session) for session in server.received] == [["attach"], ["attach"], [], ["attach", "report", "report"]]
+    assert server.received[3][1:] == [report(1, 0, 100), report(2, 100, 150)]  # of the steps before, too
     assert host.sleeps == []
 
 
@@ -291,7 +291,7 @@ def test_garbage_ends_the_connection_and_the_failure_goes_over_another(serve, cl
     client.lease(0, 50 * MS, 90 * MS)
     with pytest.raises(ProtocolError):
         while True:
-            client.lease(1, MS, 140 * MS)
+            client.new_share()
     client.fail("garbage")
     assert ops(server.received[1]) == ["attach", "fail"]
 

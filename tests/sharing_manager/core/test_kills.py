@@ -112,8 +112,8 @@ class Process:
 
 
 class World:
-    """The jobs of one mode, and the turns in which the manager is killed. The jobs depend on the seed alone: they are the same in a
-    world without kills."""
+    """The jobs of one mode, and the turns in which the manager is killed. The jobs depend on the seed alone: they are the same
+    in a world without kills."""
 
     def __init__(self, node: Node, mode: str, seed: int, kills: Collection[int] = (), *, pauses: bool = True) -> None:
         self.node, self.turns, self._kills = node, 0, kills
