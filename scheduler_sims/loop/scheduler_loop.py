@@ -408,7 +408,7 @@ class SchedulerLoop:
                 shortage = sketch.shortage(allocation)
                 problem = f"the plan places job {job_id!r} on {shortage.text}"
                 raise PlanRefusedError(job_id, problem, never=shortage.never)
-            if refusal := self._cluster.capabilities.refusal(planned):
+            if refusal := self._cluster.capabilities.refusal(self.books.specs[job_id], planned):
                 raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
             sketch.take(job_id, planned)
             resolved = free.resolve(allocation)
@@ -427,7 +427,7 @@ class SchedulerLoop:
         self._changes.add(job_id)
         try:
             spec, now_ns = self.books.specs[job_id], self._cluster.now_ns()
-            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, later_tasks))
+            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, later_tasks, view.samples_done))
         except EmuGpuError as error:
             if not error.retry_helps:
                 raise

@@ -226,7 +226,7 @@ def test_a_strict_clock_fails_the_run(order):
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("nonsense", "is not a checkpoint"), ('{"steps_done": 11}', "11 steps are done, but the job has 10; remove it")],
+    [("nonsense", "is not a checkpoint"), ('{"samples_done": 11}', "11 steps are done, but the job has 10; remove it")],
 )
 def test_a_checkpoint_that_cannot_be_this_jobs(order, content, reason):
     order.checkpoint.write_text(content)
