@@ -62,7 +62,11 @@ class Configuration:
         tasks = tasks or self.min_tasks
         if gpus not in self.gpu_range or not self.min_tasks <= tasks <= self.max_tasks or gpus % tasks:
             can = f"{self.gpu_range.start} to {self.gpu_range.stop - 1} GPUs on {self.min_tasks} to {self.max_tasks} nodes"
-            raise PolicyError(f"configuration {self.name} can't run on {gpus} GPUs of {tasks} nodes; it can on {can}, each as many")
+            raise PolicyError(
+                f"configuration {self.name} can't run on {gpus} GPUs of {tasks} nodes; it can on {can}, each as many"
+            )
+        if gpus == self.total_gpus and tasks == self.min_tasks == self.max_tasks:
+            return replace(self, min_gpus=0, max_gpus=0)
         each = gpus // tasks
         return replace(
             self,
@@ -158,8 +162,9 @@ class JobSpec:
         The samples of a step are divided among the GPUs. Where they can't be divided equally, the GPU with one more sets the pace.
         """
         work, samples = self.work[name], batch_size or self.batch_size
-        as_submitted = samples == self.batch_size and gpus == self.configuration(name).total_gpus
-        if as_submitted or not isinstance(work, ModelWork):
+        if not isinstance(work, ModelWork):
+            return work
+        if samples == self.batch_size and gpus == self.configuration(name).total_gpus:
             return work
         input_cpu_s = work.input_cpu_s * samples / self.batch_size
         return replace(work, batch_size=ceil(samples / gpus), input_cpu_s=input_cpu_s)

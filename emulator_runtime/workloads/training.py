@@ -104,7 +104,9 @@ class TrainingRun:
         ahead, part = divmod(samples_done - order.first_sample, order.step_samples)
         first = order.first_step + ahead
         if ahead < 0 or part:
-            problem = f"{samples_done} samples are done, but step {order.first_step} begins with sample {order.first_sample}"
+            problem = (
+                f"{samples_done} samples are done, but step {order.first_step} begins with sample {order.first_sample}"
+            )
             problem += f" and each step has {order.step_samples}; remove it or correct the order"
             raise InputError(str(order.checkpoint), problem)
         if first > order.steps:

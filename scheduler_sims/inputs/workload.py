@@ -313,7 +313,9 @@ class _Row:
             types = self._profiled_types(largest, types)
             memory = memory or self._peak(largest)
         elif elastic:
-            problem = "are for models, whose speed on any number of GPUs is known; a duration holds for num_gpus"
+            problem = (
+                "are for models whose speed on any number of GPUs is known (batch_size, steps); others run on num_gpus"
+            )
             raise InputError(f"{self.place}: {', '.join(_ELASTIC)}", problem)
         return Configuration(
             GPU_CONFIGURATION,

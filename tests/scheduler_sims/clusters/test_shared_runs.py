@@ -164,7 +164,9 @@ def test_devices_are_all_shared_or_all_whole(drive):
         return Allocation("gpu", tuple(TaskPlacement(node, (share,), 1000) for node, share in shares))
 
     assert "a part of a device that is exclusive; plan whole devices, or share" in can.refusal(job, allocation(x1=500))
-    assert can.refusal(job, allocation(n1=1000, x1=1000)).startswith("devices of which some are shared and some exclusive")
+    assert can.refusal(job, allocation(n1=1000, x1=1000)).startswith(
+        "devices of which some are shared and some exclusive"
+    )
     assert (can.refusal(job, allocation(n1=500)), can.refusal(job, allocation(x1=1000))) == ("", "")
     assert can.modes_of(allocation(n1=500, x1=1000)) == {uuids["n1"]: "mps"}
     driven.start("a", node="x1", milli=1000)
