@@ -24,6 +24,7 @@ from emulator_runtime.domain.units import GIB
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import NoEstimates
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, Plan, TaskPlacement
+from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView, Phase
 
 
@@ -154,8 +155,9 @@ def cluster_view(
     after: Plan | None = None,
     costs: ClusterCosts | None = None,
     estimates: bool = True,
+    rounds: Rounds | None = None,
 ) -> ClusterView:
-    """The view of these nodes and jobs at `now_s`.
+    """The view of these nodes and jobs at `now_s`, for a policy with these `rounds`.
 
     `after`: the plan in force, whose state comes back (default: the running jobs, and no state). All jobs count as changed.
     Raises InputError for a job on a node or device that isn't there.
@@ -178,6 +180,7 @@ def cluster_view(
         costs=costs or ClusterCosts(),
         estimates=TableEstimates({job.job_id: job for job in jobs}) if estimates else NoEstimates(),
         observed_steps=done.__getitem__,
+        round=rounds.at(now_s) if rounds is not None else None,
     )
 
 

@@ -18,9 +18,9 @@ class Configuration:
     `memory_bytes` are the minimum that the job needs; amounts above `best_cpu_milli` and `best_memory_bytes` don't make
     it faster (0: not measured). A job with several tasks is a gang: its tasks are equal, each runs on a node of its own,
     and they run all at the same time or not at all.
-    An elastic configuration runs on any number of GPUs from `min_gpus` to `max_gpus`, of all tasks together, each as many; `gpus`,
-    CPUs and memory are those of the number that the job was submitted with, and of others in proportion (`with_gpus`). 0: only
-    that number.
+    An elastic configuration runs on any number of GPUs from `min_gpus` to `max_gpus`, counted over its tasks, which have equally
+    many. `gpus`, CPUs and memory are those of the number that the job was submitted with, and of others in proportion
+    (`with_gpus`). 0: only that number.
     """
 
     name: str
@@ -159,7 +159,8 @@ class JobSpec:
     def work_on(self, name: str, gpus: int, batch_size: int = 0) -> Work:
         """The work of the configuration `name` on `gpus` GPUs, in steps of `batch_size` samples (0: as submitted).
 
-        The samples of a step are divided among the GPUs. Where they can't be divided equally, the GPU with one more sets the pace.
+        The samples of a step are divided among the GPUs. Where they can't be divided equally, those with one more set the
+        pace.
         """
         work, samples = self.work[name], batch_size or self.batch_size
         if not isinstance(work, ModelWork):

@@ -98,8 +98,8 @@ class TrainingRun:
         return Outcome("stopped", done, self._steps_run)
 
     def _first_step(self) -> int:
-        """The first step of this run, from the checkpoint. Raises InputError for the checkpoint of another job: of a longer one, or
-        with samples that this run would skip or repeat."""
+        """The first step of this run, from the checkpoint. Raises InputError for the checkpoint of another job, which is longer,
+        or of whose samples this run would skip or repeat some."""
         order, samples_done = self._order, self._checkpoint.load()
         ahead, part = divmod(samples_done - order.first_sample, order.step_samples)
         first = order.first_step + ahead

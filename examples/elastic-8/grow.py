@@ -6,7 +6,7 @@ from scheduler_sims.policies.placing import FreeSpace
 
 
 class Grow:
-    """Divides the GPUs anew when a job comes or ends. A job that ends within `patience` times the cost of a restart keeps its GPUs."""
+    """Divides the GPUs anew when a job comes or ends. A job that ends within `patience` restarts' time keeps its own."""
 
     needs_estimates = True
     preemptive = True

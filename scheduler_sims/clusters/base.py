@@ -108,8 +108,8 @@ class Capabilities:
         gpus = job.configuration(allocation.configuration).total_gpus
         if not self.elastic and (allocation.gpus != gpus or allocation.batch_size not in (0, job.batch_size)):
             return (
-                f"{allocation.gpus} GPUs and steps of {allocation.batch_size or job.batch_size} samples; on Kubernetes a job keeps "
-                f"what it was submitted with ({gpus} and {job.batch_size}). Simulate the policy, or observe it on a local cluster"
+                f"{allocation.gpus} GPUs and steps of {allocation.batch_size or job.batch_size} samples; on Kubernetes a job "
+                f"keeps those it was submitted with ({gpus} and {job.batch_size}). Simulate the policy, or observe it locally"
             )
         shares = [share for task in allocation.tasks for share in task.shares]
         shared = [share for share in shares if share.device in self.sharing]

@@ -350,7 +350,8 @@ class _Row:
             measured = ", ".join(f"{batch} on {gpu_type}" for gpu_type, batch in reasons.items())
             raise InputError(
                 f"{self.place}: batch_size",
-                f"{work.batch_size}{with_least} is beyond what was measured for {work.model} (up to {measured}); choose a smaller one",
+                f"{work.batch_size}{with_least} is beyond what was measured for {work.model} (up to {measured}); choose a "
+                "smaller one",
             )
         return tuple(usable) if types else tuple(each for whole in usable for each in (whole, *instance_types(whole)))
 

@@ -16,6 +16,7 @@ from emulator_runtime.domain.samples import RunSamples
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
+from scheduler_sims.interface.rounds import Round
 
 
 class Phase(StrEnum):
@@ -123,7 +124,7 @@ class ClusterView:
 
     `changes`: ids of jobs that changed since the last plan, ended ones included. `triggers`: why the policy is called
     (submitted, finished, failed, stopped, wake, retry; node when nodes change). `plan`: the plan in force. `state`: the
-    `state` of that plan.
+    `state` of that plan. `round`: the present round, for a policy that has `rounds`.
     """
 
     now_s: float
@@ -136,6 +137,7 @@ class ClusterView:
     costs: ClusterCosts
     estimates: Estimates
     observed_steps: Callable[[str], int] = field(repr=False, default=lambda _job: 0)
+    round: Round | None = None
 
     def queued(self) -> list[JobView]:
         """The waiting jobs, in order of submission."""
@@ -160,10 +162,10 @@ class ClusterView:
         return job.samples_after(self.steps_done(job))
 
     def remaining_s(self, job: JobView, configuration: str | None = None) -> float:
-        """Estimated remaining run time in a configuration (default: the present one, or the first one if the job waits), on as many
-        GPUs as the job was submitted with.
+        """Estimated remaining run time in a configuration (default: the present one, or the first one if the job waits).
 
-        Raises PolicyError under `--estimates none`.
+        It is that on as many GPUs as the job was submitted with; `remaining_with_s` has that on others. Raises PolicyError
+        under `--estimates none`.
         """
         gpu_type = None
         if configuration is None and job.allocation is not None:

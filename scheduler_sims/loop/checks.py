@@ -90,7 +90,7 @@ def _resized(configuration: Configuration, job_id: str, allocation: Allocation) 
 
 
 def _check_batch(spec: JobSpec, job_id: str, allocation: Allocation) -> None:
-    """Raises PlanRefusedError for a batch size that the job's work doesn't have, or that leaves a GPU too much or nothing to do."""
+    """Raises PlanRefusedError for a batch size of work without batches, or one that gives a GPU too many samples or none."""
     batch_size, configuration = allocation.batch_size, spec.configuration(allocation.configuration)
     if not batch_size:
         return

@@ -1,4 +1,4 @@
-"""Jobs whose number of GPUs or batch size changes between runs, in the simulator: times by hand, progress in samples, refusals."""
+"""Jobs whose GPUs or batch size change between runs, in the simulator: times by hand, progress in samples, refusals."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.placing import FreeSpace
 
 V100 = "Tesla_V100-PCIE-32GB"
-CLUSTER = "nodes: [{name: n, count: 2, gpus: 4, gpu_type: V100, cpus: 16}]\ncosts: {start_s: 1, restore_s: 2, checkpoint_s: 3, stop_s: 4}\n"
-COLUMNS = "job_id,submit_s,num_gpus,nodes,min_gpus,max_gpus,max_nodes,model,batch_size,steps,input_cpu_s,gpu_duration_s,cpu_duration_s\n"
+CLUSTER = """nodes: [{name: n, count: 2, gpus: 4, gpu_type: V100, cpus: 16}]
+costs: {start_s: 1, restore_s: 2, checkpoint_s: 3, stop_s: 4}
+"""
+COLUMNS = (
+    "job_id,submit_s,num_gpus,nodes,min_gpus,max_gpus,max_nodes,model,batch_size,steps,"
+    "input_cpu_s,gpu_duration_s,cpu_duration_s\n"
+)
 ONE = "a,0,2,,1,8,2,resnet50,64,100,,,\n"
 PROFILES = ProfileTable.bundled()
 
