@@ -11,7 +11,7 @@ class Grow:
     needs_estimates = True
     preemptive = True
 
-    def __init__(self, patience: float = 10.0) -> None:
+    def __init__(self, patience: float = 5.0) -> None:
         self.patience = patience
 
     def plan(self, view: ClusterView) -> Plan:
@@ -32,10 +32,8 @@ class Grow:
         """The number of GPUs of each job, the others wait: in order of submission, then by marginal speed-up."""
         free = sum(device.healthy for node in view.nodes.values() for device in node.devices)
         restart_s = view.costs.release_s() + view.costs.begin_s(resumed=True)
-        held = {job.job_id: job.allocation for job in view.holding()}
-        fixed = {
-            j: a.gpus for j, a in held.items() if view.remaining_with_s(view.jobs[j], a) < self.patience * restart_s
-        }
+        left_s = {j: view.remaining_with_s(view.jobs[j], a) for j, a in view.plan.allocations.items()}
+        fixed = {j: view.plan.allocations[j].gpus for j in left_s if left_s[j] < self.patience * restart_s}
         free, gpus = free - sum(fixed.values()), {}
         for job in view.jobs.values():
             least = job.configurations[0].gpu_range.start

@@ -40,7 +40,7 @@ def test_the_observed_mean_jcts_are_within_one_percent():
     assert all(float(observed) == pytest.approx(float(predicted), rel=0.01) for predicted, observed in rows)
 
 
-@pytest.mark.parametrize(("patience", "mean_s"), [(3, 272.0), (30, 262.0), (1000, 374.0)])
+@pytest.mark.parametrize(("patience", "mean_s"), [(0, 273.6), (20, 256.0), (1000, 374.0)])
 def test_what_patience_changes(experiment, patience, mean_s):
     assert f"{mean_s:.1f} s" in README
     assert figures(experiment.simulate(f"{GROW}:patience={patience}")).mean_jct_s == pytest.approx(mean_s, abs=0.051)
@@ -58,8 +58,8 @@ def test_who_has_how_many_gpus(experiment):
         "mobilenet-a": [4],
         "alexnet": [1],
         "resnet18": [1, 2, 6],
-        "resnet50-b": [8],
-        "mobilenet-b": [8],
+        "resnet50-b": [8, 4],
+        "mobilenet-b": [4],
         "resnet50-c": [8],
     }
     assert all(job.queueing_delay_s < 4 for job in run.jobs if job.submit_s <= 120)
