@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Experiment:
     estimates: Estimates
     known: tuple[str, int] = ("oracle", 0)
     """The value of `--estimates`, and the seed of the errors."""
+    elastic: bool = True
+    """Whether the cluster on which it is observed can change a job's number of GPUs."""
 
     @classmethod
     def load(
@@ -67,12 +69,12 @@ class Experiment:
         return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
 
     def in_pods(self) -> Experiment:
-        """The same experiment with jobs as pods run them (Workload.exchanging)."""
-        return self.of(self.workload.exchanging(), self.spec, self.known)
+        """The same experiment with jobs as pods run them: on a fixed number of GPUs, which exchange gradients."""
+        return replace(self.of(self.workload.exchanging(), self.spec, self.known), elastic=False)
 
     def on(self, spec: ClusterSpec) -> Experiment:
         """The same experiment on a cluster that differs only in node names and costs."""
-        return self.of(self.workload, spec, self.known)
+        return replace(self.of(self.workload, spec, self.known), elastic=self.elastic)
 
     def described(self, workload: str, cluster: str, clock: str, stretch: float) -> dict[str, Any]:
         """The inputs, for a report's header and the summary; `workload` and `cluster` are display names."""
@@ -108,7 +110,8 @@ class Experiment:
 
     def simulate(self, policy: str, *, progress: Progress | None = None, explain: Explain | None = None) -> RunRecord:
         """The predicted run of a `--policy` value."""
-        return self._run(policy, lambda: SimulatedCluster(self.truth, self.spec.costs), 0, progress, explain)
+        cluster = SimulatedCluster(self.truth, self.spec.costs, elastic=self.elastic)
+        return self._run(policy, lambda: cluster, 0, progress, explain)
 
     def observe(
         self,

@@ -24,6 +24,7 @@ from emulator_runtime.domain.units import GIB
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import NoEstimates
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, Plan, TaskPlacement
+from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView, Phase
 
 
@@ -53,6 +54,7 @@ class Job:
     A job of several `nodes` is split over them equally (GPUs, CPUs and memory are of the whole job); `on` names devices of all.
     With `best_cpus` and `best_memory_gib` it runs `speedup` times as fast as with `cpus` and `memory_gib`, for which
     `gpu_s` holds; where it runs it has the latter, or the CPUs and GiB of `has`.
+    On another number of GPUs, from `min_gpus` to `max_gpus`, its speed is in proportion.
     """
 
     job_id: str
@@ -79,6 +81,8 @@ class Job:
     speedup: float = 1.0
     has: tuple[float, float] | None = None
     nodes: int = 1
+    min_gpus: int = 0
+    max_gpus: int = 0
 
     def sensitivity(self) -> Sensitivity | None:
         """How the speed depends on CPUs and memory; None if it doesn't."""
@@ -105,6 +109,8 @@ class Job:
                     max_tasks=self.nodes,
                     best_cpu_milli=best.cpu_milli,
                     best_memory_bytes=best.memory_bytes,
+                    min_gpus=self.min_gpus,
+                    max_gpus=self.max_gpus,
                 )
             )
         if self.cpu_s is not None:
@@ -133,10 +139,11 @@ class TableEstimates:
             raise InputError(f"job {job.job_id}", f"has no run time for configuration {configuration!r}")
         return times
 
-    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
-        """Steps per second on the type of the first device, with these CPUs and this memory."""
-        sensitivity = self.jobs[job.job_id].sensitivity()
-        speed = sensitivity.speed(allocation.tasks[0].host) if sensitivity else 1.0
+    def rate(self, job: JobView, allocation: Allocation) -> float:
+        """Steps per second on the type of the first device, with these CPUs and this memory, or on this number of GPUs."""
+        described = self.jobs[job.job_id]
+        sensitivity = described.sensitivity()
+        speed = sensitivity.speed(allocation.tasks[0].host) if sensitivity else allocation.gpus / described.gpus or 1.0
         return speed * job.steps_total / self.duration_s(job, allocation.configuration, allocation.gpu_type)
 
 
@@ -148,8 +155,9 @@ def cluster_view(
     after: Plan | None = None,
     costs: ClusterCosts | None = None,
     estimates: bool = True,
+    rounds: Rounds | None = None,
 ) -> ClusterView:
-    """The view of these nodes and jobs at `now_s`.
+    """The view of these nodes and jobs at `now_s`, for a policy with these `rounds`.
 
     `after`: the plan in force, whose state comes back (default: the running jobs, and no state). All jobs count as changed.
     Raises InputError for a job on a node or device that isn't there.
@@ -172,6 +180,7 @@ def cluster_view(
         costs=costs or ClusterCosts(),
         estimates=TableEstimates({job.job_id: job for job in jobs}) if estimates else NoEstimates(),
         observed_steps=done.__getitem__,
+        round=rounds.at(now_s) if rounds is not None else None,
     )
 
 
@@ -198,6 +207,7 @@ def _job_view(job: Job, row: int, devices: Mapping[str, Sequence[Device]]) -> Jo
         configurations=job.configurations(),
         steps_total=job.steps,
         steps_done=round(job.done * job.steps),
+        samples_done=round(job.done * job.steps),
         attained_gpu_s=job.attained_gpu_s,
         queued_since_s=job.submit_s if job.queued_since_s is None else job.queued_since_s,
         running_since_s=job.running_since_s if phase is Phase.RUNNING else None,

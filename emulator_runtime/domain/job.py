@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
+from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.sensitivity import Sensitivity
 
 
@@ -16,6 +18,9 @@ class Configuration:
     `memory_bytes` are the minimum that the job needs; amounts above `best_cpu_milli` and `best_memory_bytes` don't make
     it faster (0: not measured). A job with several tasks is a gang: its tasks are equal, each runs on a node of its own,
     and they run all at the same time or not at all.
+    An elastic configuration runs on any number of GPUs from `min_gpus` to `max_gpus`, counted over its tasks, which have equally
+    many. `gpus`, CPUs and memory are those of the number that the job was submitted with, and of others in proportion
+    (`with_gpus`). 0: only that number.
     """
 
     name: str
@@ -28,6 +33,8 @@ class Configuration:
     max_tasks: int = 1
     best_cpu_milli: int = 0
     best_memory_bytes: int = 0
+    min_gpus: int = 0
+    max_gpus: int = 0
 
     @property
     def on_gpu(self) -> bool:
@@ -37,6 +44,40 @@ class Configuration:
     def total_gpus(self) -> int:
         """GPUs of all tasks together, for the minimum number of tasks."""
         return self.gpus * self.min_tasks
+
+    @property
+    def gpu_range(self) -> range:
+        """The numbers of GPUs on which it can run; not each of them can be divided equally among any number of tasks."""
+        return range(self.min_gpus or self.total_gpus, (self.max_gpus or self.total_gpus) + 1)
+
+    @property
+    def elastic(self) -> bool:
+        return len(self.gpu_range) > 1
+
+    def with_gpus(self, gpus: int, tasks: int = 0) -> Configuration:
+        """This configuration on `gpus` GPUs of `tasks` nodes (0: the least number), for `FreeSpace.place` and checks.
+
+        Raises PolicyError if it can't run on so many.
+        """
+        tasks = tasks or self.min_tasks
+        if gpus not in self.gpu_range or not self.min_tasks <= tasks <= self.max_tasks or gpus % tasks:
+            can = f"{self.gpu_range.start} to {self.gpu_range.stop - 1} GPUs on {self.min_tasks} to {self.max_tasks} nodes"
+            raise PolicyError(
+                f"configuration {self.name} can't run on {gpus} GPUs of {tasks} nodes; it can on {can}, each as many"
+            )
+        if gpus == self.total_gpus and tasks == self.min_tasks == self.max_tasks:
+            return replace(self, min_gpus=0, max_gpus=0)
+        each = gpus // tasks
+        return replace(
+            self,
+            gpus=each,
+            cpu_milli=-(-self.cpu_milli * each // self.gpus),
+            memory_bytes=-(-self.memory_bytes * each // self.gpus),
+            min_tasks=tasks,
+            max_tasks=tasks,
+            min_gpus=0,
+            max_gpus=0,
+        )
 
     def allows(self, gpu_type: str) -> bool:
         """Whether it may run on GPUs of this type."""
@@ -100,6 +141,34 @@ class JobSpec:
     work: Mapping[str, Work]
     row: int
     weight: float = 1.0
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in one step of the job as submitted, on all its GPUs together; 1 for work without a batch."""
+        for configuration in self.configurations:
+            work = self.work.get(configuration.name)
+            if isinstance(work, ModelWork):
+                return work.batch_size * configuration.total_gpus
+        return 1
+
+    @property
+    def samples(self) -> int:
+        """The length of the job."""
+        return self.steps * self.batch_size
+
+    def work_on(self, name: str, gpus: int, batch_size: int = 0) -> Work:
+        """The work of the configuration `name` on `gpus` GPUs, in steps of `batch_size` samples (0: as submitted).
+
+        The samples of a step are divided among the GPUs. Where they can't be divided equally, those with one more set the
+        pace.
+        """
+        work, samples = self.work[name], batch_size or self.batch_size
+        if not isinstance(work, ModelWork):
+            return work
+        if samples == self.batch_size and gpus == self.configuration(name).total_gpus:
+            return work
+        input_cpu_s = work.input_cpu_s * samples / self.batch_size
+        return replace(work, batch_size=ceil(samples / gpus), input_cpu_s=input_cpu_s)
 
     def configuration(self, name: str) -> Configuration:
         """The configuration with the name `name`. Raises KeyError if there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.units import to_ns
 
@@ -43,6 +43,10 @@ class StepTimes:
     total_device_ns: int
     input_ns: int = 0
     host_ns: int = 0
+
+    def with_steps(self, steps: int) -> StepTimes:
+        """Another number of such steps, which all take equally long."""
+        return replace(self, steps=steps, total_device_ns=self.total_device_ns // self.steps * steps)
 
     @classmethod
     def of_profile(cls, profile: StepProfile, steps: int, input_s: float = 0.0) -> StepTimes:

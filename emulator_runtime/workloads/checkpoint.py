@@ -1,4 +1,4 @@
-"""The checkpoint of a job: its number of finished steps, written atomically."""
+"""The checkpoint of a job: its number of finished samples, written atomically."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from emulator_runtime.files import write_whole
 
 
 class Checkpoint:
-    """The checkpoint file at `path`. Without a file, no step is finished."""
+    """The checkpoint file at `path`. Without a file, no sample is finished."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> int:
-        """The number of finished steps. Raises InputError if the file can't be read or isn't a checkpoint."""
+        """The number of finished samples. Raises InputError if the file can't be read or isn't a checkpoint."""
         try:
-            steps_done = json.loads(self._path.read_text(encoding="ascii"))["steps_done"]
+            samples_done = json.loads(self._path.read_text(encoding="ascii"))["samples_done"]
         except FileNotFoundError:
             return 0
         except OSError as error:
@@ -28,18 +28,18 @@ class Checkpoint:
             ) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
-                str(self._path), f"is not a checkpoint ({error}); remove it to start from step 0"
+                str(self._path), f"is not a checkpoint ({error}); remove it to start from the beginning"
             ) from error
-        if type(steps_done) is not int or steps_done < 0:
-            raise InputError(str(self._path), f"steps_done must be a whole number >= 0, not {steps_done!r}")
-        return steps_done
+        if type(samples_done) is not int or samples_done < 0:
+            raise InputError(str(self._path), f"samples_done must be a whole number >= 0, not {samples_done!r}")
+        return samples_done
 
-    def save(self, steps_done: int) -> None:
-        """Write the number of finished steps. Raises InputError if the file can't be written."""
+    def save(self, samples_done: int) -> None:
+        """Write the number of finished samples. Raises InputError if the file can't be written."""
         path = Path(os.path.realpath(self._path))  # a symbolic link stays one; what it names may be on a volume
         unfinished = path.with_name(f".{path.name}.emugpu")  # the user's directory may have a file with the suffix .new
         try:
-            write_whole(path, json.dumps({"steps_done": steps_done}), sync=True, unfinished=unfinished)
+            write_whole(path, json.dumps({"samples_done": samples_done}), sync=True, unfinished=unfinished)
         except OSError as error:
             fix = "give a path in a directory that this process may write"
             raise InputError(str(self._path), f"can't write the checkpoint ({error.strerror}); {fix}") from error

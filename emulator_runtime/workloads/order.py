@@ -23,7 +23,8 @@ class RunOrder:
     `release_ns`: time from the last step of a stopped run until its devices are free. `gpu_type`: empty for a CPU
     configuration. `profiles`: a file with the user's profiles, or empty. `cpu_milli` and `host_memory_bytes`: CPUs and
     memory at the start of the run; they may change during the run. A gang has `gpus` devices on each node and one grant
-    from each node's manager; `others` are the grants of all nodes except the first, as (socket, token).
+    from each node's manager; `others` are the grants of all nodes except the first, as (socket, token). Step `first_step` begins
+    with sample `first_sample`, and each step has `step_samples`; `steps` is the number of steps at the end of the job.
     """
 
     manager: Path
@@ -41,6 +42,9 @@ class RunOrder:
     host_memory_bytes: int = 0
     gpus: int = 1
     others: tuple[tuple[Path, str], ...] = ()
+    first_step: int = 0
+    first_sample: int = 0
+    step_samples: int = 1
 
     @property
     def host(self) -> HostShare:
@@ -57,6 +61,10 @@ class RunOrder:
         """When the steps end, with `host` instead of the order's share if given. Raises errors of the profile look-up."""
         spread = Spread(self.gpus, 1 + len(self.others))
         return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles, spread=spread)
+
+    def samples_done(self, steps_done: int) -> int:
+        """Samples that are done when `steps_done` steps are, before the end of the job."""
+        return self.first_sample + (steps_done - self.first_step) * self.step_samples
 
     def memory_bytes(self, profiles: ProfileTable | None) -> tuple[int, int]:
         """(persistent, peak) on each device. The job states the peak; the persistent part comes from the model's profile."""
@@ -83,6 +91,9 @@ class RunOrder:
             "host_memory_bytes": self.host_memory_bytes,
             "gpus": self.gpus,
             "others": [{"manager": str(manager), "token": token} for manager, token in self.others],
+            "first_step": self.first_step,
+            "first_sample": self.first_sample,
+            "step_samples": self.step_samples,
         }
 
     @classmethod
@@ -104,6 +115,9 @@ class RunOrder:
             host_memory_bytes=whole(message, "host_memory_bytes", 0),
             gpus=whole(message, "gpus", 1),
             others=tuple((Path(text(each, "manager")), text(each, "token")) for each in mappings(message, "others")),
+            first_step=whole(message, "first_step", 0),
+            first_sample=whole(message, "first_sample", 0),
+            step_samples=whole(message, "step_samples", 1, least=1),
         )
 
 

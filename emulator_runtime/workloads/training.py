@@ -93,16 +93,25 @@ class TrainingRun:
             self._manager.finish(done)
             return Outcome("finished", done, self._steps_run)
         self._clock.wait_until_ns(end_ns + self._order.release_ns)
-        self._checkpoint.save(done)
+        self._checkpoint.save(self._order.samples_done(done))
         self._manager.release(done)
         return Outcome("stopped", done, self._steps_run)
 
     def _first_step(self) -> int:
-        """The first step of this run, from the checkpoint. Raises InputError for the checkpoint of another, longer job."""
-        first = self._checkpoint.load()
-        if first > self._order.steps:
-            problem = f"{first} steps are done, but the job has {self._order.steps}; remove it or correct the order"
-            raise InputError(str(self._order.checkpoint), problem)
+        """The first step of this run, from the checkpoint. Raises InputError for the checkpoint of another job, which is longer,
+        or of whose samples this run would skip or repeat some."""
+        order, samples_done = self._order, self._checkpoint.load()
+        ahead, part = divmod(samples_done - order.first_sample, order.step_samples)
+        first = order.first_step + ahead
+        if ahead < 0 or part:
+            problem = (
+                f"{samples_done} samples are done, but step {order.first_step} begins with sample {order.first_sample}"
+            )
+            problem += f" and each step has {order.step_samples}; remove it or correct the order"
+            raise InputError(str(order.checkpoint), problem)
+        if first > order.steps:
+            problem = f"{first} steps are done, but the job has {order.steps}; remove it or correct the order"
+            raise InputError(str(order.checkpoint), problem)
         return first
 
     def _begin(self) -> int:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
@@ -75,6 +76,15 @@ class Start:
     steps_done: int
     later_tasks: int = 0
     """Number of tasks that the plan starts after the tasks of this start."""
+    samples_done: int | None = None
+    """Where the run begins; None: after `steps_done` steps as submitted."""
+
+    @property
+    def samples(self) -> RunSamples:
+        """Which samples the steps of the run process."""
+        own, batch_size = self.job.batch_size, self.allocation.batch_size
+        first = self.steps_done * own if self.samples_done is None else self.samples_done
+        return RunSamples(self.steps_done, first, batch_size or own, self.job.samples)
 
     def begin_ns(self, costs: ClusterCosts) -> int:
         """When the first step begins, if no other start is served first."""
@@ -86,13 +96,21 @@ class Start:
 class Capabilities:
     """What a cluster can do with a plan; the loop refuses anything else before it acts.
 
-    `sharing`: how each device that several jobs may hold is shared, by UUID.
+    `sharing`: how each device that several jobs may hold is shared, by UUID. `elastic`: a job may run on another number of GPUs,
+    or with another batch size, than it was submitted with.
     """
 
     sharing: Mapping[str, str] = field(default_factory=dict)
+    elastic: bool = True
 
-    def refusal(self, allocation: Allocation) -> str:
+    def refusal(self, job: JobSpec, allocation: Allocation) -> str:
         """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
+        gpus = job.configuration(allocation.configuration).total_gpus
+        if not self.elastic and (allocation.gpus != gpus or allocation.batch_size not in (0, job.batch_size)):
+            return (
+                f"{allocation.gpus} GPUs and steps of {allocation.batch_size or job.batch_size} samples; on Kubernetes a job "
+                f"keeps those it was submitted with ({gpus} and {job.batch_size}). Simulate the policy, or observe it locally"
+            )
         shares = [share for task in allocation.tasks for share in task.shares]
         shared = [share for share in shares if share.device in self.sharing]
         if shared and len(shared) < len(shares):

@@ -62,14 +62,17 @@ class _StopDelivery:
 class SimulatedCluster:
     """Discrete events over StepTimes, with the costs of ClusterCosts.
 
-    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption.
+    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption. `elastic` False:
+    it predicts for a cluster on which jobs keep their number of GPUs.
     """
 
     name = "simulated"
 
-    def __init__(self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None) -> None:
+    def __init__(
+        self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None, *, elastic: bool = True
+    ) -> None:
         self._truth = truth
-        self.capabilities = Capabilities(truth.cluster.sharing)
+        self.capabilities = Capabilities(truth.cluster.sharing, elastic)
         self._costs = costs
         self._leases = leases
         self._starts = StartQueue(costs)
@@ -108,7 +111,7 @@ class SimulatedCluster:
     def start(self, start: Start) -> None:
         sharing = self.capabilities.modes_of(start.allocation)
         number = self._next_number()
-        times = self._truth.step_times(start.job, start.allocation)
+        times = self._truth.step_times(start.job, start.allocation, start.samples.steps)
         begin_ns = self._starts.begin_ns(start)
         run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
         self._runs[start.job.job_id] = run
@@ -152,9 +155,9 @@ class SimulatedCluster:
         if run is None or run.asked:
             return
         if job_id in self._shared:
-            self._shared.resize(job_id, self._truth.step_times(run.job, allocation), self._now_ns)
+            self._shared.resize(job_id, self._truth.step_times(run.job, allocation, run.times.steps), self._now_ns)
             return
-        times, count = self._truth.step_times(run.job, allocation), self._issued(run)
+        times, count = self._truth.step_times(run.job, allocation, run.times.steps), self._issued(run)
         if times == run.times or run.first + count == run.times.steps:
             return
         if self._now_ns >= run.begin_ns and (count or not run.lease_end_ns):

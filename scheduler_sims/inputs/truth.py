@@ -15,8 +15,8 @@ from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.plan import Allocation
 
-_Case = tuple[str, str | None, HostShare, Spread]
-"""Configuration, GPU type, and the CPUs, memory and devices of each task."""
+_Case = tuple[str, str | None, HostShare, Spread, int]
+"""Configuration, GPU type, the CPUs, memory and devices of each task, and the batch size (0: as submitted)."""
 
 
 class Truth:
@@ -26,17 +26,21 @@ class Truth:
         self._jobs, self._profiles, self.cluster = dict(jobs), profiles, cluster
         self._known: dict[str, dict[_Case, StepTimes]] = {job_id: {} for job_id in jobs}
 
-    def step_times(self, job: JobSpec, allocation: Allocation) -> StepTimes:
-        """The steps of `job` with `allocation`, on devices that nobody else uses. A gang goes as fast as its slowest task."""
+    def step_times(self, job: JobSpec, allocation: Allocation, steps: int = 0) -> StepTimes:
+        """The steps of `job` with `allocation`, on devices that nobody else uses. A gang goes as fast as its slowest task.
+
+        `steps`: how many the job has at its end (RunSamples), where another batch size makes them other than those submitted.
+        """
         spread = Spread(len(allocation.tasks[0].shares), len(allocation.tasks))
         each = [
-            self._times(job.job_id, (allocation.configuration, gpu_type, host, spread))
+            self._times(job.job_id, (allocation.configuration, gpu_type, host, spread, allocation.batch_size))
             for gpu_type, host in dict.fromkeys((task.gpu_type, task.host) for task in allocation.tasks)
         ]
-        return each[0] if len(each) == 1 else max(each, key=lambda times: times.end_ns(0, times.steps))
+        times = each[0] if len(each) == 1 else max(each, key=lambda times: times.end_ns(0, times.steps))
+        return times if steps in (0, times.steps) else times.with_steps(steps)
 
     def rate(self, job_id: str, allocation: Allocation) -> float:
-        """Steps per second with `allocation`, over the whole job."""
+        """Steps per second with `allocation`, over the whole job as submitted."""
         times = self.step_times(self._jobs[job_id], allocation)
         return times.steps / to_s(times.end_ns(0, times.steps))
 
@@ -49,7 +53,7 @@ class Truth:
         wanted = self._jobs[job_id].configuration(configuration)
         least = HostShare(wanted.cpu_milli, wanted.memory_bytes)
         types, spread = [gpu_type] if gpu_type else self._types_for(wanted), Spread(wanted.gpus, wanted.min_tasks)
-        all_times = (self._times(job_id, (configuration, each, least, spread)) for each in types)
+        all_times = (self._times(job_id, (configuration, each, least, spread, 0)) for each in types)
         return min((to_s(times.end_ns(0, times.steps)) for times in all_times), default=inf)
 
     def _types_for(self, configuration: Configuration) -> list[str | None]:
@@ -60,8 +64,9 @@ class Truth:
     def _times(self, job_id: str, case: _Case) -> StepTimes:
         known = self._known[job_id]
         if case not in known:
-            job, (configuration, gpu_type, host, spread) = self._jobs[job_id], case
-            known[case] = step_times(job.work[configuration], job.steps, gpu_type, host, self._profiles, spread=spread)
+            job, (configuration, gpu_type, host, spread, batch_size) = self._jobs[job_id], case
+            work = job.work_on(configuration, spread.gpus * spread.nodes, batch_size)
+            known[case] = step_times(work, job.steps, gpu_type, host, self._profiles, spread=spread)
         return known[case]
 
 

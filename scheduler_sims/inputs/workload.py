@@ -27,6 +27,7 @@ from scheduler_sims.inputs import sensitivity
 DEFAULT_STEPS = 100
 MOST_WHOLE = 10**12
 """The largest whole number that a row may have, be it of GPUs or steps."""
+_ELASTIC = ("min_gpus", "max_gpus", "max_nodes")
 GPU_CONFIGURATION = "gpu"
 CPU_CONFIGURATION = "cpu"
 
@@ -38,6 +39,9 @@ COLUMNS: Mapping[str, str] = {
     "num_gpus": "GPUs of the GPU configuration, on all its nodes together (default 1)",
     "nodes": "nodes that the GPU configuration is split over equally, all at once (default 1); where it is given, a model's "
     "step includes the exchange of gradients between its GPUs",
+    "min_gpus": "least GPUs with which a model trains, where a policy may change their number (default: num_gpus)",
+    "max_gpus": "most GPUs with which a model trains (default: num_gpus)",
+    "max_nodes": "most nodes that a policy may split such a job over (default: nodes)",
     "gpu_type": "GPU types that it may run on, separated by '|' (default: any)",
     "cpus": "CPUs of the GPU configuration, on all its nodes together (default 1)",
     "memory_gib": "host memory, on all its nodes together (default 0: not accounted)",
@@ -49,7 +53,7 @@ COLUMNS: Mapping[str, str] = {
     "best_cpus": "CPUs beyond which it gets no faster (default: cpus)",
     "best_memory_gib": "host memory beyond which it gets no faster (default: memory_gib)",
     "model": "profiled model (see `emugpu profile list`, or synergy/NAME), instead of gpu_duration_s",
-    "batch_size": "batch size per GPU of the model",
+    "batch_size": "batch size per GPU of the model, with num_gpus GPUs",
     "input_cpu_s": "CPU seconds that the input pipeline needs per step (default 0)",
     "host_s": "seconds before each step in which the host works and the GPU waits, part of gpu_duration_s (default 0)",
     "steps": f"training steps (default {DEFAULT_STEPS} for durations)",
@@ -245,7 +249,7 @@ class _Row:
             if not self._text(needed):
                 raise InputError(f"{self.place}: {needed}", f"is missing, but model is {model}")
         batch_size, input_cpu_s = self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0)
-        host_s, exchanges = self._number("host_s", 0.0), bool(self._text("nodes"))
+        host_s, exchanges = self._number("host_s", 0.0), any(self._text(name) for name in ("nodes", *_ELASTIC))
         work = ModelWork(model, batch_size, input_cpu_s, exchanges=exchanges, host_s=host_s)
         return work, sensitivity.Host(least, HostShare(0))
 
@@ -269,6 +273,21 @@ class _Row:
             raise InputError(f"{self.place}: nodes", f"{what} can't be split equally over {nodes} nodes")
         return nodes
 
+    def _gpu_range(self) -> tuple[int, int, int]:
+        """The least and the most GPUs, and the most nodes."""
+        nodes, gpus = self._nodes(), self._whole("num_gpus", 1, least=1)
+        least, most = (self._whole(column, gpus, least=1) for column in ("min_gpus", "max_gpus"))
+        max_nodes = self._whole("max_nodes", nodes, least=1)
+        for column, wrong, problem in (
+            ("min_gpus", least > gpus, f"must be at most num_gpus ({gpus}), not {least}"),
+            ("min_gpus", least % nodes > 0, f"{least} can't be split equally over {nodes} nodes"),
+            ("max_gpus", most < gpus, f"must be at least num_gpus ({gpus}), not {most}"),
+            ("max_nodes", max_nodes < nodes, f"must be at least nodes ({nodes}), not {max_nodes}"),
+        ):
+            if wrong:
+                raise InputError(f"{self.place}: {column}", problem)
+        return least, most, max_nodes
+
     def _family_work(self, model: str, stated: HostShare) -> tuple[Work, sensitivity.Host]:
         """What the row states of `cpus` and `memory_gib` goes before what the profile says."""
         if not self._text("steps") and not self._text("gpu_duration_s"):
@@ -286,21 +305,31 @@ class _Row:
         catalogue = self.profiles.catalogue
         types = tuple(catalogue.spec(name, f"{self.place}: gpu_type").gpu_type for name in named) or None
         memory = self._memory("gpu_memory_gib")
+        nodes, gpus = self._nodes(), self._whole("num_gpus", 1, least=1)
+        least, most, max_nodes = self._gpu_range()
+        elastic = any(self._text(column) for column in _ELASTIC)
         if isinstance(work, ModelWork):
-            types = self._profiled_types(work, types)
-            memory = memory or self._peak(work)
-        nodes = self._nodes()
+            largest = replace(work, batch_size=ceil(work.batch_size * gpus / least))
+            types = self._profiled_types(largest, types)
+            memory = memory or self._peak(largest)
+        elif elastic:
+            problem = (
+                "are for models whose speed on any number of GPUs is known (batch_size, steps); others run on num_gpus"
+            )
+            raise InputError(f"{self.place}: {', '.join(_ELASTIC)}", problem)
         return Configuration(
             GPU_CONFIGURATION,
-            self._whole("num_gpus", 1, least=1) // nodes,
+            gpus // nodes,
             host.least.cpu_milli,
             host.least.memory_bytes,
             types,
             memory,
             nodes,
-            nodes,
+            max_nodes,
             best_cpu_milli=host.best.cpu_milli,
             best_memory_bytes=host.best.memory_bytes,
+            min_gpus=least if elastic else 0,
+            max_gpus=most if elastic else 0,
         )
 
     def _profiled_types(self, work: ModelWork, types: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -317,10 +346,12 @@ class _Row:
             else:
                 usable.append(gpu_type)
         if not usable or (types and reasons):
+            with_least = " on each of min_gpus" if self._text("min_gpus") else ""
             measured = ", ".join(f"{batch} on {gpu_type}" for gpu_type, batch in reasons.items())
             raise InputError(
                 f"{self.place}: batch_size",
-                f"{work.batch_size} is beyond what was measured for {work.model} (up to {measured}); choose a smaller one",
+                f"{work.batch_size}{with_least} is beyond what was measured for {work.model} (up to {measured}); choose a "
+                "smaller one",
             )
         return tuple(usable) if types else tuple(each for whole in usable for each in (whole, *instance_types(whole)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -41,8 +40,8 @@ class Estimates(Protocol):
         """Estimated run time of the whole job in seconds; `gpu_type` None: on the fastest type that it allows."""
         ...
 
-    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
-        """Estimated steps per second with this allocation."""
+    def rate(self, job: JobView, allocation: Allocation) -> float:
+        """Estimated steps per second with this allocation, each of as many samples as it says."""
         ...
 
 
@@ -63,7 +62,7 @@ class ErrorEstimates:
     def duration_s(self, job: JobView, configuration: str, gpu_type: str | None = None) -> float:
         return self.truth.duration_s(job.job_id, configuration, gpu_type) * self._factor(job.job_id, configuration)
 
-    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
+    def rate(self, job: JobView, allocation: Allocation) -> float:
         return self.truth.rate(job.job_id, allocation) / self._factor(job.job_id, allocation.configuration)
 
     def _factor(self, job_id: str, configuration: str) -> float:
@@ -87,7 +86,7 @@ class NoEstimates:
             "this policy asks for job durations, but the run gives none: use --estimates oracle or error:0.2"
         )
 
-    def rate(self, job: JobView, allocation: Allocation, co_located: Sequence[JobView] = ()) -> float:
+    def rate(self, job: JobView, allocation: Allocation) -> float:
         raise PolicyError(
             "this policy asks for job speeds, but the run gives none: use --estimates oracle or error:0.2"
         )

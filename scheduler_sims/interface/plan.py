@@ -57,10 +57,14 @@ class TaskPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Where the tasks of a job run, all of them or none (gang). `configuration` names one of the job's configurations."""
+    """Where the tasks of a job run, all of them or none (gang). `configuration` names one of the job's configurations.
+
+    `batch_size`: samples of one step on all GPUs together; 0: as many as the job was submitted with, whatever the number of GPUs.
+    """
 
     configuration: str
     tasks: tuple[TaskPlacement, ...]
+    batch_size: int = 0
 
     @property
     def gpus(self) -> int:
@@ -76,13 +80,13 @@ class Allocation:
         return tuple(task.node for task in self.tasks)
 
     def same_place(self, other: Allocation) -> bool:
-        """Whether a job can go from `other` to this allocation without a stop: same configuration, nodes and shares.
+        """Whether a job can go from `other` to this allocation without a stop: same configuration, nodes, shares and batch size.
 
         A share without a device matches any device. CPUs and host memory may differ: they change while the job runs
         (`resized`).
         """
         return (
-            self.configuration == other.configuration
+            (self.configuration, self.batch_size) == (other.configuration, other.batch_size)
             and len(self.tasks) == len(other.tasks)
             and all(_same_task(a, b) for a, b in zip(self.tasks, other.tasks, strict=True))
         )

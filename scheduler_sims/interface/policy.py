@@ -12,7 +12,8 @@ class Policy(Protocol):
     """A pure object: the same view gives the same plan, whichever cluster the policy drives.
 
     A policy is a class; its options are keyword arguments of `__init__` with defaults (`--policy las:threshold_s=300`).
-    Optional: with the attribute `one_node = True` it gets no jobs that span nodes from `emugpu scheduler`.
+    Optional: with the attribute `one_node = True` it gets no jobs that span nodes from `emugpu scheduler`. With the attribute
+    `rounds` (of the type Rounds) it is also called at the beginning of each round, which it sees as `view.round`.
     """
 
     @property

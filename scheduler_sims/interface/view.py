@@ -12,9 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from emulator_runtime.domain.job import Configuration, configuration_called
+from emulator_runtime.domain.samples import RunSamples
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
+from scheduler_sims.interface.rounds import Round
 
 
 class Phase(StrEnum):
@@ -30,7 +32,8 @@ class Phase(StrEnum):
 class JobView:
     """A job that has been submitted and has not ended. Times are emulated seconds; `allocation` is None while it is queued.
 
-    `steps_done` and `attained_gpu_s` date from the job's last change; ClusterView has methods for the present values.
+    `steps_done`, `samples_done` and `attained_gpu_s` date from the job's last change; ClusterView has methods for the present
+    values. `batch_size`: samples of one step as submitted; `steps_total`: number of such steps.
     """
 
     job_id: str
@@ -47,6 +50,17 @@ class JobView:
     running_since_s: float | None = None
     preemptions: int = 0
     allocation: Allocation | None = None
+    batch_size: int = 1
+    samples_done: int = 0
+
+    @property
+    def samples_total(self) -> int:
+        return self.steps_total * self.batch_size
+
+    def samples_after(self, steps_done: int) -> int:
+        """Samples that are done when `steps_done` steps are, in the present run."""
+        batch_size = (self.allocation.batch_size if self.allocation else 0) or self.batch_size
+        return RunSamples(self.steps_done, self.samples_done, batch_size, self.samples_total).done(steps_done)
 
     def configuration(self, name: str) -> Configuration:
         """The configuration called `name`; KeyError if there is none."""
@@ -110,7 +124,7 @@ class ClusterView:
 
     `changes`: ids of jobs that changed since the last plan, ended ones included. `triggers`: why the policy is called
     (submitted, finished, failed, stopped, wake, retry; node when nodes change). `plan`: the plan in force. `state`: the
-    `state` of that plan.
+    `state` of that plan. `round`: the present round, for a policy that has `rounds`.
     """
 
     now_s: float
@@ -123,6 +137,7 @@ class ClusterView:
     costs: ClusterCosts
     estimates: Estimates
     observed_steps: Callable[[str], int] = field(repr=False, default=lambda _job: 0)
+    round: Round | None = None
 
     def queued(self) -> list[JobView]:
         """The waiting jobs, in order of submission."""
@@ -142,13 +157,26 @@ class ClusterView:
         """Steps done until now, as far as the cluster knows."""
         return self.observed_steps(job.job_id) if job.running_since_s is not None else job.steps_done
 
+    def samples_done(self, job: JobView) -> int:
+        """Samples done until now, as far as the cluster knows."""
+        return job.samples_after(self.steps_done(job))
+
     def remaining_s(self, job: JobView, configuration: str | None = None) -> float:
         """Estimated remaining run time in a configuration (default: the present one, or the first one if the job waits).
 
-        Raises PolicyError under `--estimates none`.
+        It is that on as many GPUs as the job was submitted with; `remaining_with_s` has that on others. Raises PolicyError
+        under `--estimates none`.
         """
         gpu_type = None
         if configuration is None and job.allocation is not None:
             configuration, gpu_type = job.allocation.configuration, job.allocation.gpu_type
         name = configuration or job.configurations[0].name
-        return self.estimates.duration_s(job, name, gpu_type) * (1 - self.steps_done(job) / job.steps_total)
+        return self.estimates.duration_s(job, name, gpu_type) * (1 - self.samples_done(job) / job.samples_total)
+
+    def remaining_with_s(self, job: JobView, allocation: Allocation) -> float:
+        """Estimated remaining run time with an allocation, such as another number of GPUs or another batch size.
+
+        Raises PolicyError under `--estimates none`.
+        """
+        samples_per_s = self.estimates.rate(job, allocation) * (allocation.batch_size or job.batch_size)
+        return (job.samples_total - self.samples_done(job)) / samples_per_s

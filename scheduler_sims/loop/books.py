@@ -76,6 +76,7 @@ class JobBooks:
             phase=Phase.QUEUED,
             configurations=job.configurations,
             steps_total=job.steps,
+            batch_size=job.batch_size,
             queued_since_s=job.submit_s,
         )
 
@@ -85,13 +86,15 @@ class JobBooks:
         self.views[job.spec.job_id] = replace(
             self.views[job.spec.job_id],
             steps_done=job.steps_done,
+            samples_done=job.steps_done * job.spec.batch_size,
             attained_gpu_s=job.attained_gpu_s,
             preemptions=job.preemptions,
         )
 
     def progressed(self, job_id: str, steps_done: int) -> None:
         """Correct the number of finished steps of a queued job."""
-        self.views[job_id] = replace(self.views[job_id], steps_done=steps_done)
+        view = self.views[job_id]
+        self.views[job_id] = replace(view, steps_done=steps_done, samples_done=view.samples_after(steps_done))
 
     def starting(self, job_id: str, allocation: Allocation) -> None:
         """The loop has asked the cluster to start the job."""
@@ -135,6 +138,7 @@ class JobBooks:
             allocation=None,
             running_since_s=None,
             steps_done=event.steps_done,
+            samples_done=view.samples_after(event.steps_done),
             attained_gpu_s=view.attained_gpu_s + attained,
             queued_since_s=to_s(event.at_ns),
             preemptions=view.preemptions + 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import PolicyError
-from emulator_runtime.domain.job import Configuration, JobSpec
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import gib
 from scheduler_sims.interface.plan import Allocation, Plan, TaskPlacement
 
@@ -53,6 +53,9 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
             job_id, f"the plan runs job {job_id!r} as {allocation.configuration!r}; it has {known}"
         ) from None
     _check_gang(configuration, job_id, allocation)
+    if configuration.elastic:
+        configuration = _resized(configuration, job_id, allocation)
+    _check_batch(spec, job_id, allocation)
     for task in allocation.tasks:
         _check_task(configuration, job_id, task)
 
@@ -75,6 +78,31 @@ def _check_gang(configuration: Configuration, job_id: str, allocation: Allocatio
             job_id,
             f"the plan gives the tasks of job {job_id!r} different CPUs or memory; the slowest sets the pace, so give "
             "all of them the same",
+        )
+
+
+def _resized(configuration: Configuration, job_id: str, allocation: Allocation) -> Configuration:
+    """The configuration on as many GPUs as the allocation has. Raises PlanRefusedError if it can't run on so many."""
+    try:
+        return configuration.with_gpus(allocation.gpus, len(allocation.tasks))
+    except PolicyError as error:
+        raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {allocation.gpus} GPUs: {error}") from None
+
+
+def _check_batch(spec: JobSpec, job_id: str, allocation: Allocation) -> None:
+    """Raises PlanRefusedError for a batch size of work without batches, or one that gives a GPU too many samples or none."""
+    batch_size, configuration = allocation.batch_size, spec.configuration(allocation.configuration)
+    if not batch_size:
+        return
+    if not all(isinstance(work, ModelWork) for work in spec.work.values()):
+        problem = "whose work is a duration; a batch size is for jobs whose work is a model (leave batch_size 0)"
+        raise PlanRefusedError(job_id, f"the plan gives a batch size to job {job_id!r}, {problem}")
+    most = -(-spec.batch_size // configuration.gpu_range.start) * allocation.gpus
+    if not allocation.gpus <= batch_size <= most:
+        raise PlanRefusedError(
+            job_id,
+            f"the plan gives job {job_id!r} steps of {batch_size} samples; on {allocation.gpus} GPUs it can have "
+            f"{allocation.gpus} to {most}, on each GPU at most as many as with the least GPUs that it runs on",
         )
 
 

@@ -23,6 +23,7 @@ from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.policy import Policy
+from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView, Phase
 from scheduler_sims.loop.adoption import adopt, on_any_devices
 from scheduler_sims.loop.books import JobBooks
@@ -30,7 +31,7 @@ from scheduler_sims.loop.changes import Change, Division, difference
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_types
 from scheduler_sims.loop.ledger import Ledger
 from scheduler_sims.loop.strategies import ALL_JOBS_ENDED, PATIENCE_S, Decision, Ending, Listeners
-from scheduler_sims.loop.wakes import Wakes, wake_ns
+from scheduler_sims.loop.wakes import Wakes, next_wake_ns
 from scheduler_sims.record import LagAccount
 
 RETRY_S = 1.0
@@ -61,6 +62,7 @@ class SchedulerLoop:
         self._cluster = cluster
         self._costs = spec.costs
         self._policy = policy
+        self._rounds: Rounds | None = getattr(policy, "rounds", None)
         self._estimates = estimates
         self._jobs = jobs
         self._ending = ending
@@ -244,7 +246,7 @@ class SchedulerLoop:
         plan = self._ask(view)
         self.decisions += 1
         self.state = plan.state
-        self._wake_ns = wake_ns(plan.wake_at_s, view.now_s)
+        self._wake_ns = next_wake_ns(plan.wake_at_s, view.round, view.now_s)
         if self._listeners.explain is not None:
             for job_id, reason in plan.reasons.items():
                 self._listeners.explain(view.now_s, job_id, reason)
@@ -326,6 +328,7 @@ class SchedulerLoop:
             costs=self._costs,
             estimates=self._estimates,
             observed_steps=self._cluster.steps_done,
+            round=self._rounds.at(to_s(now_ns)) if self._rounds is not None else None,
         )
 
     def _stop(self, job_ids: Sequence[str]) -> None:
@@ -408,7 +411,7 @@ class SchedulerLoop:
                 shortage = sketch.shortage(allocation)
                 problem = f"the plan places job {job_id!r} on {shortage.text}"
                 raise PlanRefusedError(job_id, problem, never=shortage.never)
-            if refusal := self._cluster.capabilities.refusal(planned):
+            if refusal := self._cluster.capabilities.refusal(self.books.specs[job_id], planned):
                 raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
             sketch.take(job_id, planned)
             resolved = free.resolve(allocation)
@@ -427,7 +430,7 @@ class SchedulerLoop:
         self._changes.add(job_id)
         try:
             spec, now_ns = self.books.specs[job_id], self._cluster.now_ns()
-            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, later_tasks))
+            self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, later_tasks, view.samples_done))
         except EmuGpuError as error:
             if not error.retry_helps:
                 raise

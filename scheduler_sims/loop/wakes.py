@@ -7,6 +7,7 @@ from math import inf
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.units import NS_PER_S, to_ns, to_s
+from scheduler_sims.interface.rounds import Round
 
 MAX_WAKES = 10_000
 """Limit of wakes within WINDOW_S of emulated time without any other event."""
@@ -14,6 +15,12 @@ WINDOW_S = 1.0
 
 _NEVER_S = 2**62 / NS_PER_S
 """Beyond the range of the clocks: 146 years."""
+
+
+def next_wake_ns(wake_at_s: float | None, present: Round | None, now_s: float) -> int | None:
+    """The earlier of a plan's wake_at_s and the end of the present round, as `wake_ns`."""
+    both = [time_s for time_s in (wake_at_s, present.end_s if present is not None else None) if time_s is not None]
+    return wake_ns(min(both, default=None), now_s)
 
 
 def wake_ns(wake_at_s: float | None, now_s: float) -> int | None:

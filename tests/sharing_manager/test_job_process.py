@@ -35,7 +35,7 @@ class Run:
         self.checkpoint = daemon.directory / "job.json"
 
     def order(self, devices=None, **changes):
-        done = json.loads(self.checkpoint.read_text())["steps_done"] if self.checkpoint.exists() else 0
+        done = json.loads(self.checkpoint.read_text())["samples_done"] if self.checkpoint.exists() else 0
         fields = {
             "manager": self.daemon.job_socket,
             "token": changes.get("token") or self.daemon.grant("a", devices or self.uuids[:1], done),
@@ -119,7 +119,7 @@ def test_sigterm_is_143_with_a_checkpoint_and_the_next_run_goes_on_there(run, uu
     run.wait_for_step(5)
     process.send_signal(signal.SIGTERM)
     assert ended(process) == (143, "", "")
-    done = json.loads(run.checkpoint.read_text())["steps_done"]
+    done = json.loads(run.checkpoint.read_text())["samples_done"]
     assert 5 <= done < 40
     assert run.kinds()[-1] == "released"
     assert run.daemon.ask({"op": "status"})["devices"][0]["holders"] == []
@@ -136,7 +136,7 @@ def test_a_stop_by_the_owner_is_143_too(run):
     run.daemon.ask({"op": "stop", "job_id": "a"})
     assert ended(process)[0] == 143
     assert run.kinds()[-2:] == ["stopping", "released"]
-    assert run.ranges() == (0, json.loads(run.checkpoint.read_text())["steps_done"])
+    assert run.ranges() == (0, json.loads(run.checkpoint.read_text())["samples_done"])
 
 
 def test_out_of_memory_is_one_line(run):
@@ -168,7 +168,7 @@ def test_a_revoked_job_ends(run):
 
 
 def test_work_without_a_profile_keeps_the_steps_that_are_done(run):
-    run.checkpoint.write_text('{"steps_done": 7}')
+    run.checkpoint.write_text('{"samples_done": 7}')
     code, _, errors = ended(run.pod(run.order(work=ModelWork("resnet51", 32), gpu_type="Tesla-T4")))
     assert code == 1
     assert "unknown model 'resnet51'; did you mean resnet50" in errors

@@ -51,7 +51,7 @@ class ResumedLoop:
         give_up: Callable[[], bool] = lambda: False,
     ) -> None:
         jobs = [*(job.spec for job in present), awaited]
-        self._simulated = SimulatedCluster(truth, spec.costs)
+        self._simulated = SimulatedCluster(truth, spec.costs, elastic=False)
         self._give_up = give_up
         self._truth, self._row = truth, awaited.row
         ending = Ending(lambda books: books.done or books.record(awaited.row) is not None)

@@ -176,12 +176,13 @@ class LocalCluster:
         first, *others = (
             (self._managers[node].job_socket, token) for node, token in zip(start.allocation.nodes, tokens, strict=True)
         )
+        allocation, samples = start.allocation, start.samples
         return RunOrder(
             manager=first[0],
             token=first[1],
             job_id=start.job.job_id,
-            steps=start.job.steps,
-            work=start.job.work[configuration.name],
+            steps=samples.steps,
+            work=start.job.work_on(configuration.name, allocation.gpus, allocation.batch_size),
             gpu_type=start.allocation.gpu_type or "",
             cpu_milli=task.cpu_milli,
             device_memory_bytes=configuration.device_memory_bytes,
@@ -192,6 +193,9 @@ class LocalCluster:
             host_memory_bytes=task.memory_bytes,
             gpus=len(task.shares),
             others=tuple(others),
+            first_step=samples.first_step,
+            first_sample=samples.first_sample,
+            step_samples=samples.batch_size,
         )
 
     def stop(self, job_id: str, others: int = 0) -> None:

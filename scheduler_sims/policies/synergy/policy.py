@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor
 from typing import ClassVar
 
-from emulator_runtime.domain.errors import UnknownNameError
+from emulator_runtime.domain.errors import PolicyError, UnknownNameError
 from emulator_runtime.domain.units import gib
 from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.synergy.greedy import greedy
@@ -25,9 +25,6 @@ ALLOCATIONS: Mapping[str, Divide] = {"proportional": proportional, "greedy": gre
 
 LEAST_ROUND_S = 0.1
 """Each round is one plan; shorter rounds would need millions of plans for a day of jobs."""
-
-_SLACK = 1e-9
-"""Fraction of a round: clocks count integer nanoseconds, so a boundary may come a rounding error early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,15 @@ class Synergy:
         self.order, self.allocation = order, allocation
         self.round_s = checked_seconds("synergy: round_s", round_s, least=LEAST_ROUND_S)
         self.first_s = checked_seconds("synergy: first_s", first_s)
+        self.rounds = Rounds(self.round_s, self.first_s)
         self.needs_estimates = ORDERS[order].needs_estimates
 
     def plan(self, view: ClusterView) -> Plan:
         """A new division when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
         current = view.state if view.state is not None else Round()
-        index = floor((view.now_s - self.first_s) / self.round_s + _SLACK)
+        if view.round is None:
+            raise PolicyError("synergy needs rounds: a policy that calls it needs its attribute `rounds`, too")
+        index = view.round.number
         begins = index > current.index or (index >= 0 and "node" in view.triggers)
         if begins:
             current = self._begin(view, current, index)
@@ -79,7 +79,6 @@ class Synergy:
         return view.plan.evolve(
             start=start,
             stop=stop,
-            wake_at_s=self.first_s + max(0, index + 1) * self.round_s,
             state=current,
             reasons={job_id: current.reasons[job_id] for job_id in start}
             | dict.fromkeys(

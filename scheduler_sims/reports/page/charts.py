@@ -12,11 +12,13 @@ from typing import Any
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import SIMULATED, mean_jcts
 from scheduler_sims.reports.metrics import finished_jobs
-from scheduler_sims.reports.page.palette import plotly_text, short_name
-from scheduler_sims.reports.page.series import TimeScale, cumulative, queue_length, short
+from scheduler_sims.reports.page.palette import JOB_COLOURS, plotly_text, short_name
+from scheduler_sims.reports.page.series import TimeScale, cumulative, gpus_held, queue_length, short
 from scheduler_sims.reports.stats import relative_error
 
 Figure = dict[str, Any]
+MOST_AREAS = 60
+"""Maximum number of jobs in a chart with an area for each."""
 LOG_FROM_RATIO = 50.0
 """A time axis is logarithmic if the longest JCT is more than this many times the shortest one."""
 
@@ -114,6 +116,41 @@ def queue_lengths(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figu
     last = "y" if len(by_policy) == 1 else f"y{len(by_policy)}"
     layout["xaxis"] = {"title": {"text": f"emulated time since the run's start ({scale.unit})"}, "anchor": last}
     return figure
+
+
+def gpus_of_jobs(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure | None:
+    """The GPUs of each job over time, one on top of the other, in a panel for each policy that gives a job different numbers of
+    GPUs; of its first observed run, or else of the predicted one. None if no policy does."""
+    shown = {policy: observed[0] if observed else predicted for policy, (predicted, observed) in split(runs).items()}
+    lines = {policy: gpus_held(run) for policy, run in shown.items() if run is not None}
+    lines = {policy: found for policy, found in lines.items() if _resized(found[1])}
+    if not lines:
+        return None
+    scale = TimeScale.for_longest(max(times[-1] for times, _ in lines.values()))
+    figure = _figure([], 90 + 220 * len(lines), {}, {})
+    layout = figure["layout"]
+    layout |= {"annotations": [], "showlegend": False}
+    for number, (policy, (times, held)) in enumerate(lines.items(), start=1):
+        suffix = "" if number == 1 else str(number)
+        for position, (job_id, gpus) in enumerate(held.items()):
+            line = _line(
+                job_id, "predicted", JOB_COLOURS[position % len(JOB_COLOURS)], [scale.of(time) for time in times], gpus
+            )
+            line["line"] |= {"width": 1, "dash": "solid"}
+            line |= {"yaxis": f"y{suffix}", "stackgroup": policy}
+            line["hovertemplate"] = f"%{{y}} GPUs at %{{x}} {scale.unit}<extra>%{{fullData.name}}</extra>"
+            figure["data"].append(line)
+        domain = _panel(number, len(lines))
+        layout[f"yaxis{suffix}"] = {"domain": domain, "title": {"text": "GPUs"}, "rangemode": "tozero"}
+        layout["annotations"].append(_panel_name(policy, colours[policy], domain[1]))
+    last = "y" if len(lines) == 1 else f"y{len(lines)}"
+    layout["xaxis"] = {"title": {"text": f"emulated time since the run's start ({scale.unit})"}, "anchor": last}
+    return figure
+
+
+def _resized(held: Mapping[str, Sequence[int]]) -> bool:
+    """Whether a job of a few had different numbers of GPUs; areas of many jobs can't be told apart."""
+    return len(held) <= MOST_AREAS and any(len(set(gpus) - {0}) > 1 for gpus in held.values())
 
 
 def _panel(number: int, panels: int) -> list[float]:

@@ -21,7 +21,7 @@ from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import Comparison
 from scheduler_sims.reports.files import write_atomically
 from scheduler_sims.reports.page import page_text
-from scheduler_sims.reports.page.charts import jct_cdf, predicted_against_observed, queue_lengths, split
+from scheduler_sims.reports.page.charts import gpus_of_jobs, jct_cdf, predicted_against_observed, queue_lengths, split
 from scheduler_sims.reports.page.gantt import drawn_share, gantt_figure, rows_of
 from scheduler_sims.reports.page.palette import policy_colours
 
@@ -37,6 +37,7 @@ SCATTER_TEXT = (
     "One point per job. Left: on the diagonal the prediction is exact. Right: the same jobs by relative error. "
     "Observed JCTs are means over the repeats."
 )
+GPUS_TEXT = "Jobs one on top of the other, for policies that change a job's number of GPUs. A job's colours here and below agree."
 GANTT_TEXT = (
     "One row per device or CPU node; a job has the same colour in every run. Hover for job, user, start and end."
 )
@@ -72,6 +73,9 @@ def render(runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str,
     if runs:
         charts["queue"] = queue_lengths(runs, colours)
         sections.append(_chart_section("queue", "Queue length over time", QUEUE_TEXT + how_drawn["queue"]))
+        if gpus := gpus_of_jobs(runs, colours):
+            charts["gpus"] = gpus
+            sections.append(_chart_section("gpus", "GPUs of each job over time", GPUS_TEXT))
         sections.append(_gantt_section())
     sections += [
         page_text.lag_section(comparison),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
 
 from scheduler_sims.record import RunRecord
@@ -65,6 +66,18 @@ def queue_length(run: RunRecord, most: int = MOST_POINTS) -> tuple[list[float], 
         times.append(time)
         lengths.append(now)
     return (times, lengths) if len(times) <= most else _highest(times, lengths, most)
+
+
+def gpus_held(run: RunRecord) -> tuple[list[float], dict[str, list[int]]]:
+    """How many GPUs each job holds over time in seconds, as step lines with common times; jobs in order of the workload."""
+    changes: dict[str, dict[float, int]] = {job.job_id: {} for job in run.jobs}
+    for span in run.spans:
+        if span.device is not None and span.end_s > span.start_s:
+            own = changes.setdefault(span.job_id, {})
+            own[span.start_s] = own.get(span.start_s, 0) + 1
+            own[span.end_s] = own.get(span.end_s, 0) - 1
+    times = sorted({time for own in changes.values() for time in own})
+    return times, {job_id: list(accumulate(own.get(time, 0) for time in times)) for job_id, own in changes.items()}
 
 
 def _waits(run: RunRecord) -> Iterable[Interval]:

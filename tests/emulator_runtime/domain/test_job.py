@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.units import GIB, gib, to_ns, to_s
 
 
@@ -29,3 +32,50 @@ def test_nanoseconds_of_two_weeks_survive_the_way_through_seconds(nanoseconds):
 
 def test_bytes_are_reported_in_gib():
     assert gib(3 * GIB // 2) == "1.50 GiB"
+
+
+# --- jobs of a range of GPUs -----------------------------------------------------------------------------------------------
+
+ELASTIC = Configuration("gpu", 2, 3000, 7, min_tasks=2, max_tasks=3, min_gpus=2, max_gpus=9)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tasks", "each"), [(2, 0, (1, 2, 1500, 4)), (4, 0, (2, 2, 3000, 7)), (9, 3, (3, 3, 4500, 11))]
+)
+def test_an_elastic_configuration_on_so_many_gpus(gpus, tasks, each):
+    way = ELASTIC.with_gpus(gpus, tasks)
+    assert (way.gpus, way.min_tasks, way.cpu_milli, way.memory_bytes) == each
+    assert (way.name, way.total_gpus, way.elastic, way.max_tasks) == ("gpu", gpus, False, way.min_tasks)
+
+
+@pytest.mark.parametrize(("gpus", "tasks"), [(1, 0), (10, 0), (5, 0), (4, 1), (4, 4), (8, 3)])
+def test_numbers_of_gpus_on_which_it_can_not_run(gpus, tasks):
+    with pytest.raises(
+        PolicyError, match=f"can't run on {gpus} GPUs of {tasks or 2} nodes; it can on 2 to 9 GPUs on 2 to 3"
+    ):
+        ELASTIC.with_gpus(gpus, tasks)
+
+
+def test_other_configurations_run_on_one_number():
+    for way in (Configuration("gpu", 2, 1000, min_tasks=2, max_tasks=2), Configuration("cpu", 0, 4000)):
+        assert (list(way.gpu_range), way.elastic, way.with_gpus(way.total_gpus)) == ([way.total_gpus], False, way)
+
+
+def spec(work, *ways):
+    return JobSpec("a", "u", 0.0, 10, ways or (ELASTIC,), {"gpu": work, "cpu": TimedWork(60)}, 0)
+
+
+def test_the_samples_of_a_step_are_those_of_all_its_gpus():
+    job = spec(ModelWork("resnet50", 64), Configuration("cpu", 0, 1000), ELASTIC)
+    assert (job.batch_size, job.samples) == (256, 2560)
+    assert (spec(TimedWork(60)).batch_size, spec(TimedWork(60)).samples) == (1, 10)
+
+
+def test_the_batch_of_each_gpu_follows_from_that_of_a_step():
+    work = ModelWork("resnet50", 64, 0.5, exchanges=True)
+    job = spec(work)
+    assert job.work_on("gpu", 4) is job.work_on("gpu", 4, 256) is work
+    assert job.work_on("gpu", 8) == replace(work, batch_size=32)
+    assert job.work_on("gpu", 6) == replace(work, batch_size=43)  # 4 of them have 43 samples, 2 have 42
+    assert job.work_on("gpu", 8, 512) == replace(work, input_cpu_s=1.0)
+    assert job.work_on("cpu", 0) == TimedWork(60)

@@ -54,7 +54,7 @@ def test_jobs_whose_names_differ_behind_a_dot_do_not_share_the_temporary_file(tm
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b"[]", b"7", b'{"steps_done"', b"\xff\xfe", b"null", b"[" * 100_000, b'{"steps": 7}'],
+    [b"", b"{}", b"[]", b"7", b'{"samples_done"', b"\xff\xfe", b"null", b"[" * 100_000, b'{"steps": 7}'],
     ids=["empty", "no field", "list", "number", "cut off", "binary", "null", "deep", "other field"],
 )
 def test_not_a_checkpoint(tmp_path, content):
@@ -64,9 +64,9 @@ def test_not_a_checkpoint(tmp_path, content):
 
 
 @pytest.mark.parametrize("steps", ["-1", "1.5", "true", '"3"', "null"])
-def test_not_a_number_of_steps(tmp_path, steps):
-    (tmp_path / "job.json").write_text(f'{{"steps_done": {steps}}}')
-    with pytest.raises(InputError, match="steps_done must be a whole number >= 0, not "):
+def test_not_a_number_of_samples(tmp_path, steps):
+    (tmp_path / "job.json").write_text(f'{{"samples_done": {steps}}}')
+    with pytest.raises(InputError, match="samples_done must be a whole number >= 0, not "):
         Checkpoint(tmp_path / "job.json").load()
 
 

@@ -39,6 +39,9 @@ orders = st.builds(
     checkpoint=paths,
     profiles=names,
     host_memory_bytes=whole,
+    first_step=whole,
+    first_sample=whole,
+    step_samples=st.integers(1, MAX_NS),
 )
 
 ORDER = RunOrder(

@@ -151,6 +151,36 @@ def test_stop_in_the_middle_then_resume_on_another_device(order):
     assert steps_asked_for(manager)[:-1] + steps_asked_for(elsewhere) == list(range(10))
 
 
+def test_it_goes_on_with_other_batches_where_it_was(order):
+    """10 steps of 256 samples: after 4 of them, 12 of 128 and none twice; the checkpoint counts samples."""
+    order = dataclasses.replace(order, work=ModelWork("resnet50", 64), step_samples=256)
+    manager, clock = FakeManager(stop_at=4), ManualClock()
+    assert TrainingRun(order, clock, manager).run().steps_done == 4
+    assert Checkpoint(order.checkpoint).load() == 1024
+    later = dataclasses.replace(
+        order, steps=16, first_step=4, first_sample=1024, step_samples=128, begin_ns=clock.now_ns()
+    )
+    elsewhere = FakeManager(stop_at=9)
+    assert TrainingRun(later, clock, elsewhere).run().steps_done == 9
+    assert steps_asked_for(elsewhere)[0] == 4
+    assert Checkpoint(order.checkpoint).load() == 1024 + 5 * 128
+    last = dataclasses.replace(order, steps=13, first_step=9, first_sample=1664, begin_ns=clock.now_ns())  # 896 samples
+    outcome = TrainingRun(last, clock, FakeManager()).run()
+    assert (outcome.kind, outcome.steps_done, outcome.steps_run) == ("finished", 13, 4)
+
+
+@pytest.mark.parametrize("samples_done", [0, 512, 1023, 1100])
+def test_a_checkpoint_with_samples_that_a_run_would_skip_or_repeat(order, samples_done):
+    Checkpoint(order.checkpoint).save(samples_done)
+    manager = FakeManager()
+    order = dataclasses.replace(order, first_step=4, first_sample=1024, step_samples=128)
+    reason = TrainingRun(order, ManualClock(), manager).run().reason
+    assert (
+        f"{samples_done} samples are done, but step 4 begins with sample 1024 and each step has 128; remove" in reason
+    )
+    assert [call[0] for call in manager.calls] == ["fail"]
+
+
 def test_the_checkpoint_is_written_before_the_devices_are_free(order):
     class Watching(FakeManager):
         def release(self, steps_done):
@@ -226,7 +256,7 @@ def test_a_strict_clock_fails_the_run(order):
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("nonsense", "is not a checkpoint"), ('{"steps_done": 11}', "11 steps are done, but the job has 10; remove it")],
+    [("nonsense", "is not a checkpoint"), ('{"samples_done": 11}', "11 steps are done, but the job has 10; remove it")],
 )
 def test_a_checkpoint_that_cannot_be_this_jobs(order, content, reason):
     order.checkpoint.write_text(content)

@@ -156,16 +156,18 @@ def test_how_far_a_job_is(drive):
 
 def test_devices_are_all_shared_or_all_whole(drive):
     driven = drive("mps", A)
-    can = driven.cluster.capabilities
+    can, job = driven.cluster.capabilities, driven.jobs["a"]
     uuids = {node: device_uuid(node, 0) for node in ("n1", "x1")}
 
     def allocation(**milli):
         shares = ((node, DeviceShare(uuids[node], "Tesla-T4", each)) for node, each in milli.items())
         return Allocation("gpu", tuple(TaskPlacement(node, (share,), 1000) for node, share in shares))
 
-    assert "a part of a device that is exclusive; plan whole devices, or share" in can.refusal(allocation(x1=500))
-    assert can.refusal(allocation(n1=1000, x1=1000)).startswith("devices of which some are shared and some exclusive")
-    assert (can.refusal(allocation(n1=500)), can.refusal(allocation(x1=1000))) == ("", "")
+    assert "a part of a device that is exclusive; plan whole devices, or share" in can.refusal(job, allocation(x1=500))
+    assert can.refusal(job, allocation(n1=1000, x1=1000)).startswith(
+        "devices of which some are shared and some exclusive"
+    )
+    assert (can.refusal(job, allocation(n1=500)), can.refusal(job, allocation(x1=1000))) == ("", "")
     assert can.modes_of(allocation(n1=500, x1=1000)) == {uuids["n1"]: "mps"}
     driven.start("a", node="x1", milli=1000)
     assert driven.ends() == [(10.0, "a")]

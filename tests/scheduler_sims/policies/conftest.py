@@ -49,7 +49,8 @@ def replay(
             arrived = coming.pop(0)
             changed.add(arrived.job_id)
             here[arrived.job_id] = arrived
-        view = replace(cluster_view(nodes, list(here.values()), now_s=now_s, after=plan), changes=frozenset(changed))
+        view = cluster_view(nodes, list(here.values()), now_s=now_s, after=plan, rounds=getattr(policy, "rounds", None))
+        view = replace(view, changes=frozenset(changed))
         plan = policy.plan(view)
         if check:
             check(view, plan)
@@ -60,8 +61,10 @@ def replay(
             out.moves.append((round(now_s, 6), name, here[name].on))
         ends = {name: now_s + (1 - job.done) * run_s(job) for name, job in here.items() if job.on}
         times = [*ends.values(), *(job.submit_s for job in coming[:1])]
-        assert times or plan.wake_at_s is not None, f"nothing runs, although {sorted(here)} wait"
-        next_s = min([*times, *([plan.wake_at_s] if plan.wake_at_s is not None else [])])
+        round_end_s = view.round.end_s if view.round is not None else None
+        times += [at_s for at_s in (plan.wake_at_s, round_end_s) if at_s is not None]
+        assert times, f"nothing runs, although {sorted(here)} wait"
+        next_s = min(times)
         for name, end_s in ends.items():
             here[name] = replace(here[name], done=min(1.0, here[name].done + (next_s - now_s) / run_s(here[name])))
             if end_s <= next_s + _EPSILON_S:

@@ -43,8 +43,12 @@ def given_to(plan):
     }
 
 
+def in_rounds(*cluster, rounds=None, **view):
+    return cluster_view(*cluster, rounds=rounds or Synergy().rounds, **view)
+
+
 def first_round(allocation, jobs, nodes=(SERVER,), order="fifo", **view):
-    built = cluster_view(list(nodes), jobs, **view)
+    built = in_rounds(list(nodes), jobs, **view)
     plan = Synergy(order=order, allocation=allocation).plan(built)
     return built, plan
 
@@ -179,7 +183,7 @@ def test_srtf_with_proportional_shares_hopes_for_no_more():
 
 def test_srtf_asks_for_estimates_and_the_others_do_not():
     assert [resolve_policy(f"synergy:order={o}")[1].needs_estimates for o in ("fifo", "las", "srtf")] == [0, 0, 1]
-    view = cluster_view([SERVER], [frugal("f")], estimates=False)
+    view = in_rounds([SERVER], [frugal("f")], estimates=False)
     assert set(Synergy(order="las").plan(view).allocations) == {"f"}
     with pytest.raises(PolicyError, match="use --estimates oracle"):
         Synergy(order="srtf").plan(view)
@@ -190,7 +194,7 @@ def test_las_gives_rounds_to_those_who_had_fewest_times_their_gpus():
     jobs = [frugal("wide", gpus=2), frugal("a"), frugal("b")]
     plan, got = None, []
     for index in range(5):
-        view = cluster_view(nodes, jobs, now_s=300.0 * index, after=plan)
+        view = in_rounds(nodes, jobs, now_s=300.0 * index, after=plan)
         plan = policy.plan(view)
         got.append(" ".join(sorted(plan.allocations)))
     assert got == ["wide", "a b", "a b", "wide", "a b"]
@@ -209,22 +213,31 @@ def test_las_chooses_by_gpus_first_and_packs_those_with_more_gpus_first():
 # --- rounds -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_holds_until_the_next_round_and_says_when_that_is():
+def test_a_plan_holds_until_the_next_round():
     policy = Synergy(round_s=100, first_s=30)
-    early = policy.plan(cluster_view([SERVER], [frugal("a")], now_s=10))
-    assert (dict(early.allocations), early.wake_at_s) == ({}, 30)
-    first = policy.plan(cluster_view([SERVER], [frugal("a")], now_s=30, after=early))
-    assert (set(first.allocations), first.wake_at_s) == ({"a"}, 130)
-    later = policy.plan(cluster_view([SERVER], [frugal("a", on="n1/0"), frugal("b")], now_s=99, after=first))
-    assert (later.allocations, later.wake_at_s) == (first.allocations, 130)  # b waits
-    second = policy.plan(cluster_view([SERVER], [frugal("a", on="n1/0"), frugal("b")], now_s=130, after=later))
-    assert (set(second.allocations), second.wake_at_s) == ({"a", "b"}, 230)
+
+    def plan(now_s, *jobs, after=None):
+        return policy.plan(in_rounds([SERVER], jobs, now_s=now_s, after=after, rounds=policy.rounds))
+
+    early = plan(10, frugal("a"))
+    assert dict(early.allocations) == {}
+    first = plan(30, frugal("a"), after=early)
+    assert set(first.allocations) == {"a"}
+    later = plan(99, frugal("a", on="n1/0"), frugal("b"), after=first)
+    assert later.allocations == first.allocations  # b waits
+    second = plan(130, frugal("a", on="n1/0"), frugal("b"), after=later)
+    assert set(second.allocations) == {"a", "b"}
+
+
+def test_a_policy_that_calls_it_needs_its_rounds():
+    with pytest.raises(PolicyError, match="synergy needs rounds: a policy that calls it needs its attribute `rounds`"):
+        Synergy().plan(cluster_view([SERVER], [frugal("a")]))
 
 
 def test_when_nodes_change_the_round_is_divided_anew():
     policy = Synergy()
-    first = policy.plan(cluster_view([SERVER], [frugal("a")]))
-    view = cluster_view([replace(SERVER, unhealthy=(0,))], [frugal("a", on="n1/0")], now_s=10, after=first)
+    first = policy.plan(in_rounds([SERVER], [frugal("a")]))
+    view = in_rounds([replace(SERVER, unhealthy=(0,))], [frugal("a", on="n1/0")], now_s=10, after=first)
     again = policy.plan(replace(view, triggers=frozenset({"node"})))
     assert places(view, again) == {"a": "n1/1"}
     assert again.state.given == {"a": 1}  # still its first round
@@ -232,8 +245,8 @@ def test_when_nodes_change_the_round_is_divided_anew():
 
 def test_a_job_that_has_ended_is_no_longer_in_the_plan():
     policy = Synergy()
-    first = policy.plan(cluster_view([SERVER], [frugal("a"), frugal("b")]))
-    later = policy.plan(cluster_view([SERVER], [frugal("b", on="n1/1")], now_s=10, after=first))
+    first = policy.plan(in_rounds([SERVER], [frugal("a"), frugal("b")]))
+    later = policy.plan(in_rounds([SERVER], [frugal("b", on="n1/1")], now_s=10, after=first))
     assert set(later.allocations) == {"b"}
 
 
@@ -244,7 +257,7 @@ def test_what_is_remembered_is_all_that_a_new_policy_needs():
         policy, plan = Synergy(order="las"), None
         for index in range(4):
             policy = policy if keep else Synergy(order="las")
-            view = cluster_view([replace(SERVER, gpus=2)], jobs, now_s=300.0 * index, after=plan)
+            view = in_rounds([replace(SERVER, gpus=2)], jobs, now_s=300.0 * index, after=plan)
             plan = policy.plan(view)
         plans.append((plan.allocations, plan.state))
     assert plans[0] == plans[1]
@@ -359,7 +372,7 @@ class Watched:
     needs_estimates = False
 
     def __init__(self, policy, jobs):
-        self.inner, self.jobs = policy, {job.job_id: job for job in jobs}
+        self.inner, self.rounds, self.jobs = policy, policy.rounds, {job.job_id: job for job in jobs}
 
     def plan(self, view):
         plan = self.inner.plan(view)

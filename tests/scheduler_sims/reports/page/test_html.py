@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import pytest
 from plotly.offline import get_plotlyjs
 
+from scheduler_sims.record import Span
 from scheduler_sims.reports.comparison import compare
-from scheduler_sims.reports.page.charts import jct_cdf, predicted_against_observed
+from scheduler_sims.reports.page.charts import gpus_of_jobs, jct_cdf, predicted_against_observed
 from scheduler_sims.reports.page.html import render, write_report
 from scheduler_sims.reports.page.palette import JOB_COLOURS, POLICY_COLOURS, policy_colours, short_name
 
@@ -243,3 +244,26 @@ def test_colours_show_on_both_backgrounds(colour, background):
     """Contrast ratio of WCAG 2.1 section 1.4.11: at least 3:1 for graphics."""
     high, low = sorted((_luminance(colour), _luminance(background)), reverse=True)
     assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_gpus_of_jobs_are_drawn_where_a_policy_changes_their_number(job, run):
+    def elastic(policy, cluster, gpus):
+        spans = [
+            Span("a", "n", 0, 0, 5),
+            *(Span("a", "n", device, 6, 9) for device in range(gpus)),
+            Span("b", "n", 3, 2, 9),
+        ]
+        return replace(run([job("a", 0, 0, 9), job("b", 2, 2, 9)], spans), policy=policy, cluster=cluster)
+
+    runs = [elastic("grows", "simulated", 2), elastic("grows", "local", 3), elastic("stays", "simulated", 1)]
+    colours = policy_colours(["grows", "stays"])
+    figure = gpus_of_jobs(runs, colours)
+    assert [(line["name"], line["x"], line["y"]) for line in figure["data"]] == [
+        ("a", [0, 2, 5, 6, 9], [1, 1, 0, 3, 0]),
+        ("b", [0, 2, 5, 6, 9], [0, 1, 1, 1, 0]),
+    ]
+    assert "GPUs of each job over time" in page_of(runs).text
+    assert gpus_of_jobs(runs[2:], colours) is None
+    assert "GPUs of each job over time" not in page_of(runs[2:]).text
+    both = gpus_of_jobs([*runs, elastic("also", "simulated", 4)], policy_colours(["grows", "stays", "also"]))
+    assert [line["yaxis"] for line in both["data"]] == ["y", "y", "y2", "y2"]

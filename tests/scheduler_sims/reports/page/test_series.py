@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_sims.record import JobRecord, RunRecord, Span
-from scheduler_sims.reports.page.series import TimeScale, cumulative, queue_length
+from scheduler_sims.reports.page.series import TimeScale, cumulative, gpus_held, queue_length
 
 times = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)).map(sorted), min_size=1, max_size=12
@@ -69,3 +69,22 @@ def test_thinning_does_not_stretch_a_peak_over_quiet_time(job, run):
 @pytest.mark.parametrize(("longest", "unit"), [(0, "s"), (7200, "s"), (7201, "h"), (8 * 86400, "h"), (700_000, "days")])
 def test_time_scale(longest, unit):
     assert TimeScale.for_longest(longest).unit == unit
+
+
+def test_gpus_of_each_job_over_time(job, run):
+    """`a` has two GPUs and later three, of which it had one before; `b` has CPUs; `c` never runs."""
+    spans = [
+        ("a", 0, 2, 4),
+        ("a", 1, 2, 4),
+        ("a", 0, 7, 10),
+        ("a", 2, 7, 10),
+        ("a", 3, 7, 10),
+        ("b", None, 0, 9),
+        ("d", 5, 1, 4),
+    ]
+    record = run(
+        [job("c", 0, None, 5), job("a", 0, 2, 10)], [Span(name, "n", device, *times) for name, device, *times in spans]
+    )
+    times, held = gpus_held(record)
+    assert times == [1, 2, 4, 7, 10]
+    assert held == {"c": [0, 0, 0, 0, 0], "a": [0, 2, 0, 3, 0], "d": [1, 1, 0, 0, 0]}

@@ -1,0 +1,29 @@
+"""Progress in samples: what remains true of a job when the number of samples in its steps changes between two runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunSamples:
+    """Which samples the steps of one run process. Steps and samples are counted over all runs of the job, from 0.
+
+    The run begins with step `first_step` and sample `first_sample`, and each of its steps has `batch_size` samples, except that
+    the job's last step has what is left of `total`. So each sample is in exactly one step, whatever the batch sizes.
+    Example: of 1,000 samples 2 steps of 256 are done; in steps of 128 the rest are 3 full steps and one of 104.
+    """
+
+    first_step: int
+    first_sample: int
+    batch_size: int
+    total: int
+
+    @property
+    def steps(self) -> int:
+        """How many steps the job has had at its end, if this run goes on until then."""
+        return self.first_step - (self.first_sample - self.total) // self.batch_size
+
+    def done(self, steps_done: int) -> int:
+        """How many samples are done when `steps_done` steps are, during this run or at its end."""
+        return min(self.total, self.first_sample + (steps_done - self.first_step) * self.batch_size)
