@@ -111,14 +111,13 @@ class Ledger:
         """The grant's job has connected. Its own number of completed steps, if it sent one, replaces the recorded
         number."""
         grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
-        grant.oom_logged = False
         if steps_done is not None and steps_done != grant.steps_done:
             if steps_done < grant.steps_done:  # not after a lost connection: demands are numbered from anew
                 self.shared.leave_session(grant.main)
             self.forget_lease(grant)
             self.progress_to(grant, steps_done)
         if grant.state is not GrantState.ATTACHED:
-            grant.state = GrantState.ATTACHED
+            grant.state, grant.oom_logged = GrantState.ATTACHED, False
             self.record("attached", grant, ",".join(grant.devices))
 
     def record_lease(self, grant: Grant, step: int, lease: Lease, work_ns: int) -> None:
@@ -140,6 +139,7 @@ class Ledger:
     def abandon_lease(self, grant: Grant) -> None:
         """The main process has ended: return the time after now that it has on devices of its own, and forget the answer."""
         now_ns = self.clock.now_ns()
+        grant.oom_logged = False
         self.shared.leave_session(grant.main)
         self.forget_lease(grant)
         others = {uuid for session in grant.named.values() for uuid in session.uuids}
