@@ -31,14 +31,19 @@ _SHORT = _Short()
 
 
 def quoted(text: str) -> str:
-    """The text in quotes. A text longer than MOST_SHOWN is shortened and ends with "..."."""
-    return repr(text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}...")
+    """The text in quotes. A text longer than MOST_SHOWN is shortened."""
+    return repr(shortened(text, MOST_SHOWN))
+
+
+def shortened(text: str, most: int) -> str:
+    """The text in at most `most` characters; if that isn't all of it, it ends with "..."."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def shown(value: object) -> str:
     """The repr of any value, shortened if it is longer than MOST_SHOWN."""
     text = _SHORT.repr(value)
-    return text if isinstance(value, str) or len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+    return text if isinstance(value, str) else shortened(text, MOST_SHOWN)
 
 
 def one_line(error: BaseException) -> str:

@@ -51,10 +51,11 @@ class Channel:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, message: Message) -> None:
+    def send(self, *messages: Message) -> None:
+        """Send messages in one write, so that the peer wakes up once."""
         try:
-            self._socket.sendall(encode(message))
-            self.sent += 1
+            self._socket.sendall(b"".join(map(encode, messages)))
+            self.sent += len(messages)
         except OSError as error:
             raise ManagerUnavailableError(f"the connection broke while sending: {error.strerror or error}") from error
 

@@ -23,7 +23,7 @@ from emulator_runtime.domain.errors import (
 )
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.domain.units import MAX_UNIT_NS, NS_PER_S
 from emulator_runtime.ipc import control
 from emulator_runtime.ipc.channel import Channel, wait_readable
 from emulator_runtime.ipc.control import ControlChannel, share_in
@@ -31,7 +31,6 @@ from emulator_runtime.ipc.fields import mapping, mappings, text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.node.inventory import EXCLUSIVE
-from emulator_runtime.sharing.demands import MAX_UNIT_NS
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
 PATIENCE_S = 30.0
@@ -341,9 +340,8 @@ class ManagerClient:
     def _demanded(self, wanted: _Wanted) -> Lease:
         """The pieces of all devices for this step, from the earliest start to the latest end."""
         self._send_use()
-        if not self._session:
-            self._send({"op": "report", "steps_done": wanted.step})
-        self._want(wanted)
+        report: Message = {"op": "report", "steps_done": wanted.step}
+        self._want(wanted, *([] if self._session else [report]))
         while True:
             if self._channel is None:
                 self._request_as_holder(None)
@@ -368,12 +366,14 @@ class ManagerClient:
             return None
         return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
 
-    def _want(self, wanted: _Wanted) -> None:
-        """Demand this step, unless that has been done."""
+    def _want(self, wanted: _Wanted, *before: Message) -> None:
+        """Send the messages `before`, and demand this step, unless that has been done."""
+        messages = list(before)
         if wanted != self._wanted:
             self._wanted = wanted
-            for message in self._outstanding():
-                self._send(message)
+            messages += self._outstanding()
+        if messages:
+            self._send(*messages)
 
     def _outstanding(self) -> list[Message]:
         """The demands for the wanted step that haven't been answered."""
@@ -384,11 +384,11 @@ class ManagerClient:
         answered = {uuid for uuid, (step, _) in self._pieces.items() if step == wanted.step}
         return [demand | {"resource": device.uuid} for device in self.devices if device.uuid not in answered]
 
-    def _send(self, message: Message) -> None:
-        """Send a message without a reply. If the connection is lost, the next request finds that and sends it again."""
+    def _send(self, *messages: Message) -> None:
+        """Send messages without replies. If the connection is lost, the next request finds that and sends them again."""
         if self._channel is not None:
             try:
-                self._channel.send(message)
+                self._channel.send(*messages)
             except ManagerUnavailableError:
                 with contextlib.suppress(ProtocolError):
                     self._channel.fill()  # what the manager has said before it went counts

@@ -7,6 +7,8 @@ from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.ipc.frames import Message
 
 MAX_NS = 2**62
+MAX_STEPS = 2**53
+"""Redis keeps the progress of jobs as doubles, which are exact so far."""
 _MAX_TEXT = 4096
 
 

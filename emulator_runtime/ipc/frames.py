@@ -27,7 +27,7 @@ def _no_constant(name: str) -> None:
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False, check_circular=False).encode
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def encode(message: Message) -> bytes:
@@ -47,6 +47,15 @@ def decode_body(body: bytes | bytearray) -> Message:
     if not isinstance(message, dict):
         raise ProtocolError(f"a frame must hold a JSON object, not {type(message).__name__}")
     return message
+
+
+def _decode(text: str) -> Any:
+    """What the text holds. Frames rarely have blanks around the object, and looking for them costs as much as reading it."""
+    if text[:1] == "{":
+        message, end = _decoder.raw_decode(text)
+        if end == len(text):
+            return message
+    return _decoder.decode(text)
 
 
 class Decoder:

@@ -97,6 +97,7 @@ class Connection:
         self._waits_for_turn = False
         self._paused = False
         self._held = False
+        self._awaits_room = False
         self.open = True
         self.sent = self.received = 0
         """Number of messages; one that was read but not served yet doesn't count."""
@@ -129,11 +130,12 @@ class Connection:
             return
         if len(self._unsent) > MAX_UNSENT_BYTES:
             self.close()
-        else:
+        elif self._awaits_room is not bool(self._unsent):
             self._watch()
 
     def _watch(self) -> None:
         """Register the socket for reading and writing as its state requires."""
+        self._awaits_room = bool(self._unsent)
         readable, writable = None if self._held else self._readable, self._flush if self._unsent else None
         self._poller.watch(self._socket, readable, writable)
 

@@ -20,6 +20,7 @@ from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.gpu import Device, MigPlace
 from emulator_runtime.domain.json_document import Field, parse
 from emulator_runtime.domain.mig import MEMORY_SLICES, check_places
+from emulator_runtime.domain.units import MAX_UNIT_NS
 from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
@@ -73,6 +74,8 @@ class ResourceEntry:
     replicas: int = 1
     fail_requests_greater_than_one: bool = False
     sharing: str = EXCLUSIVE
+    longest_unit_ns: int = MAX_UNIT_NS
+    """The longest work for which other holders may have to wait."""
     moved: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -192,7 +195,9 @@ def _with_moved(resource: ResourceEntry, moved: Mapping[str, str]) -> ResourceEn
 
 
 def _resource(document: Field, node: str) -> ResourceEntry:
-    members = document.members(("name", "devices"), ("replicas", "failRequestsGreaterThanOne", "sharing", "moved"))
+    members = document.members(
+        ("name", "devices"), ("replicas", "failRequestsGreaterThanOne", "sharing", "longestUnitNs", "moved")
+    )
     name = members["name"].text()
     if not is_resource_name(name):
         raise members["name"].error(f"{name!r} is no name of an extended resource, such as emugpu.dev/emuGPU")
@@ -205,6 +210,9 @@ def _resource(document: Field, node: str) -> ResourceEntry:
         replicas=members["replicas"].whole(least=1, most=MAX_REPLICAS) if "replicas" in members else 1,
         fail_requests_greater_than_one=fail.flag() if fail else False,
         sharing=sharing.text() if sharing is not None else EXCLUSIVE,
+        longest_unit_ns=members["longestUnitNs"].whole(least=1, most=MAX_UNIT_NS)
+        if "longestUnitNs" in members
+        else MAX_UNIT_NS,
     )
     if found.sharing != EXCLUSIVE and any(entry.device.mig is not None for entry in found.devices):
         raise members["devices"].error(
@@ -271,6 +279,7 @@ def _resource_json(resource: ResourceEntry) -> dict[str, object]:
         "replicas": resource.replicas,
         "sharing": resource.sharing,
         "failRequestsGreaterThanOne": resource.fail_requests_greater_than_one,
+        **({} if resource.longest_unit_ns == MAX_UNIT_NS else {"longestUnitNs": resource.longest_unit_ns}),
         "devices": [
             {
                 "index": entry.device.index,

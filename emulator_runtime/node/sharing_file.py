@@ -7,10 +7,11 @@
         failRequestsGreaterThanOne: false
         resources: [{name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, devices: all, replicas: 4}]
       mode: fair              # one of emugpu's own ways to share, instead of the section's
+      longestUnit: 10s        # the longest step for which other holders may have to wait
 
 The fields are defined in NVIDIA/k8s-device-plugin, README "Shared Access to GPUs" and api/config/v1/replicas.go. Three
-differences: `rename` and `devices`, which that plugin ignores, work here; `nvidia.com/gpu` means the pool's resources; and
-`mode` is emugpu's.
+differences: `rename` and `devices`, which that plugin ignores, work here; `nvidia.com/gpu` means the pool's resources;
+`mode` and `longestUnit` are emugpu's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.json_document import Field
+from emulator_runtime.domain.units import MAX_UNIT_NS, POOL_UNIT_NS, read_duration_ns, to_s
 from emulator_runtime.node.inventory import (
     EXCLUSIVE,
     MAX_REPLICAS,
@@ -50,6 +52,7 @@ class _Slicing:
     replicas: int
 
 
+_OWN = ("mode", "longestUnit")
 _SECTIONS = {"timeSlicing": "time-slicing", "mps": "mps"}
 """The sections of a file, and the way to share that each stands for."""
 
@@ -63,7 +66,7 @@ def apply_sharing(inventory: Inventory, mapping: Mapping[str, object], place: st
     found = _section(Field(place, "", dict(mapping)))
     if found is None:
         return inventory
-    section, mode = found
+    section, mode, longest_unit_ns = found
     members = section.members(("resources",), ("strategy", "renameByDefault", "failRequestsGreaterThanOne"))
     if "strategy" in members and members["strategy"].text():
         raise members["strategy"].error("must be left out: only sharing without a named strategy exists")
@@ -77,32 +80,42 @@ def apply_sharing(inventory: Inventory, mapping: Mapping[str, object], place: st
     for resource in inventory.resources:
         slicing = slicings.get(resource.name)
         resources += [resource] if slicing is None else _share(resource, slicing, mode, rename=rename, fail=fail)
+    resources = [r if r.sharing == EXCLUSIVE else replace(r, longest_unit_ns=longest_unit_ns) for r in resources]
     if (name := repeated(resource.name for resource in resources)) is not None:
         raise members["resources"].error(f"{name} would be two resources; rename one of them to another name")
     return replace(inventory, resources=tuple(resources))
 
 
-def _section(document: Field) -> tuple[Field, str] | None:
-    """The section of a file, or of its `sharing` part, that shares devices, and the name of the mode; None if there is none."""
+def _section(document: Field) -> tuple[Field, str, int] | None:
+    """The section of a file, or of its `sharing` part, that shares devices, the name of the mode, and the longest unit; None if
+    there is none."""
     assert isinstance(document.value, dict)
     sharing: Field | None = document
-    if not document.value.keys() & {*_SECTIONS, "mode"}:
+    if not document.value.keys() & {*_SECTIONS, *_OWN}:
         members = document.members((), _FILE_FIELDS)
         if "version" in members and members["version"].text() != "v1":
             raise members["version"].error("must be v1")
         sharing = members.get("sharing")
     if sharing is None or sharing.value is None:
         return None
-    members = sharing.members((), (*_SECTIONS, "mode"))
+    members = sharing.members((), (*_SECTIONS, *_OWN))
     sections = [name for name in _SECTIONS if name in members and members[name].value]
     if len(sections) > 1:
         raise members[sections[1]].error(f"goes not together with {sections[0]}; keep one of them")
     if not sections:
-        if "mode" in members:
-            raise members["mode"].error("goes with timeSlicing or mps, which say which devices are shared by how many")
+        for name in members.keys() & {*_OWN}:
+            raise members[name].error("goes with timeSlicing or mps, which say which devices are shared by how many")
         return None
     (name,) = sections
-    return members[name], _mode(members["mode"]) if "mode" in members else _SECTIONS[name]
+    mode = _mode(members["mode"]) if "mode" in members else _SECTIONS[name]
+    return members[name], mode, _longest_unit_ns(members["longestUnit"]) if "longestUnit" in members else POOL_UNIT_NS
+
+
+def _longest_unit_ns(document: Field) -> int:
+    unit_ns = read_duration_ns(document.text()) or 0
+    if not 0 < unit_ns <= MAX_UNIT_NS:
+        raise document.error(f"must be a time above 0 and up to {to_s(MAX_UNIT_NS):g}s, such as 500ms or 30s")
+    return unit_ns
 
 
 def _mode(document: Field) -> str:

@@ -13,16 +13,12 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from emulator_runtime.domain.errors import RefusedError
-from emulator_runtime.domain.units import NS_PER_S
 
 WHOLE_MILLI = 1000
 """The whole resource, in thousandths."""
-MAX_UNIT_NS = 600 * NS_PER_S
-"""The longest demand for a shared resource: others queue behind it until it ends, even if its own job ends earlier. A demand
-may be ready that far ahead, since it may queue behind one of that length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +55,7 @@ class Session:
             raise RefusedError(f"the cap of session {self.name} must be 1 to 1000 thousandths, not {self.cap_milli}")
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """`work_ns` of the undivided resource, not before `ready_ns`.
 
     `sequence`: number of the demand in its session. `ends_unit`: a mode that doesn't interrupt an iteration may switch after it.
@@ -75,8 +70,7 @@ class Demand:
     remaining_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """The interval [start_ns, end_ns) in which `work_ns` are done. Its average rate is work over length."""
 
     start_ns: int
@@ -84,8 +78,7 @@ class Piece:
     work_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The piece of a demand, decided at `decided_ns` of device time."""
 
     session: str
@@ -164,7 +157,7 @@ Place = tuple[int, int, int, int, int]
 only keeps a demand apart from an equal one of a session that has left."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Queued:
     """A demand that waits."""
 

@@ -17,6 +17,7 @@ from annotated_types import Le
 from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import read_duration_ns
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.kube.quantities import parse_quantity
 from operators.kube.timestamps import ns_of
@@ -161,21 +162,19 @@ def read_amount(value: object) -> Fraction:
     return amount
 
 
-_DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ns|us|ms|s|m|h)", re.ASCII)
-_UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+DURATION = "^[0-9]+([.][0-9]+)?(ns|us|ms|s|m|h)$"
 
 
 def _read_duration_ns(value: object) -> int:
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    duration_ns = round(Fraction(match[1]) * _UNITS_NS[match[2]]) if match else 0
-    if duration_ns < 1:
+    duration_ns = read_duration_ns(value) if isinstance(value, str) else None
+    if not duration_ns:
         raise problem(f"must be a time above 0 such as 80ms or 1.5s, not {value!r}")
     return duration_ns
 
 
 DurationNs = Annotated[
     int,
-    Scalar(_read_duration_ns, {"type": "string", "maxLength": 32, "pattern": "^[0-9]+([.][0-9]+)?(ns|us|ms|s|m|h)$"}),
+    Scalar(_read_duration_ns, {"type": "string", "maxLength": 32, "pattern": DURATION}),
 ]
 """Nanoseconds, written as 80ms."""
 

@@ -14,6 +14,7 @@ from pydantic import Field, StrictBool, StrictStr, model_validator
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.mig import COMPUTE_SLICES, placed, profile_of
+from emulator_runtime.domain.units import MAX_UNIT_NS, read_duration_ns
 from emulator_runtime.node.inventory import SHARING_MODES, Compat, is_resource_name
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
@@ -30,7 +31,7 @@ from operators.objects.custom_resource import (
     read_strictly,
     served,
 )
-from operators.objects.forms import Conditions, GpuType, Int32, Int64, quantity_type, text_type
+from operators.objects.forms import DURATION, Conditions, GpuType, Int32, Int64, quantity_type, text_type
 from operators.objects.selectors import Selector
 
 _MOST_GPUS = 128
@@ -143,6 +144,19 @@ class Sharing(Part):
         "",
         description="How the holders share a device; what the section stands for where this is absent.",
         json_schema_extra={"enum": list(SHARING_MODES)},
+    )
+    longest_unit: Annotated[
+        str,
+        text_type(
+            DURATION,
+            "is no time above 0 and up to 10m, such as 500ms or 30s",
+            most=32,
+            also=lambda text: 0 < (read_duration_ns(text) or 0) <= MAX_UNIT_NS,
+        ),
+    ] = Field(
+        "",
+        description="The longest step on a shared device, for which its other holders may have to wait, such as 500ms or 30s; "
+        "default 10s, at most 10m.",
     )
 
 

@@ -113,14 +113,13 @@ class Ledger:
         one, replaces the recorded number."""
         if main:
             grant.floor_ns = max(grant.floor_ns, min(after_ns, self.clock.now_ns()))
-            grant.oom_logged = False
         if steps_done is not None and steps_done != grant.steps_done:
             if steps_done < grant.steps_done:  # not after a lost connection: demands are numbered from anew
                 self.shared.leave_session(grant.main)
             self.forget_lease(grant)
             self.progress_to(grant, steps_done)
         if grant.state is not GrantState.ATTACHED:
-            grant.state = GrantState.ATTACHED
+            grant.state, grant.oom_logged = GrantState.ATTACHED, False
             self.record("attached", grant, ",".join(grant.devices))
 
     def record_lease(self, grant: Grant, step: int, lease: Lease, work_ns: int) -> None:
@@ -142,6 +141,7 @@ class Ledger:
     def abandon_lease(self, grant: Grant) -> None:
         """The main process has ended: return its time after now, and forget the answer."""
         now_ns = self.clock.now_ns()
+        grant.oom_logged = False
         self.shared.leave_session(grant.main)
         self.forget_lease(grant)
         self._leases.forget(grant.digest)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S, to_ns
+from emulator_runtime.domain.wording import shortened
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.grant_files import token_digest
 from emulator_runtime.node.inventory import Inventory
-from emulator_runtime.sharing.demands import MAX_UNIT_NS, WHOLE_MILLI, Demand, Piece, Terms
+from emulator_runtime.sharing.demands import WHOLE_MILLI, Demand, Piece, Terms
 from emulator_runtime.sharing.modes import FIFO
 from sharing_manager.core.ledger import Ledger, OnEvent
 from sharing_manager.core.pods import Pods
-from sharing_manager.core.shared_time import Decision, SharedTime, too_long
+from sharing_manager.core.shared_time import Decision, SharedTime
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState, derived_token
 from sharing_manager.grants.session import MAX_SESSIONS, Session
@@ -34,6 +34,8 @@ from sharing_manager.telemetry.snapshot import Counters, snapshot
 
 STOP = Lease(0, 0, stop=True)
 MAX_USE_NS = to_ns(MAX_SECONDS)
+MAX_REASON = 256
+"""Characters of the reason that a pod gives for its failure: it stays in the logs of node and cluster."""
 AFTER_START = 30
 """Seconds of the host after the manager's start in which demands may be late: the patience of clients."""
 
@@ -284,7 +286,7 @@ class Manager:
         earlier steps are done. Returns STOP if the job is asked to end its run.
 
         Raises ProtocolError for a step out of order; for a step whose predecessor still runs, or whose issue time is in the
-        future (both would block the device for all others until then); and for a step longer than MAX_UNIT_NS on a shared
+        future (both would block the device for all others until then); and for a step that is too long on a shared
         device. Raises DeviceLostError, and RefusedError if the grant has ended.
         """
         _check_live(grant)
@@ -303,18 +305,20 @@ class Manager:
                 f"step {step} is issued {-lag_ns} ns in the future; give job and manager the same EMUGPU clock"
             )
         self._pool.check(grant.holder, grant.uuids)
-        for mode in map(self._pool.mode, grant.uuids):
+        for uuid in grant.uuids:
+            mode = self._pool.mode(uuid)
             if mode.shared and mode.name != "fifo":
                 raise ProtocolError(
                     f"a device is shared by mode {mode.name}: demand its time (version 3 of the protocol)"
                 )
-            if mode.shared and duration_ns > MAX_UNIT_NS:
-                raise too_long(duration_ns)
+            if mode.shared:
+                self._pool.check_length(uuid, duration_ns)
         self._ledger.progress_to(grant, step)
         if grant.stopping:
             return STOP
         lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
         grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, lease.end_ns)
+        self._shared.leased(grant.uuids)
         self._ledger.record_lease(grant, step, lease, duration_ns)
         self._counters.add(lag_ns)
         return lease
@@ -335,12 +339,12 @@ class Manager:
         now_ns, late_ns = self._clock.now_ns(), self._late_ns()
         lag_ns = max(0, now_ns - wanted.ready_ns)
         self._counters.add(lag_ns)
-        if lag_ns > late_ns and now_ns > self._started_ns + AFTER_START * late_ns:
-            self._counters.late += 1
-            wanted = replace(wanted, ready_ns=now_ns - late_ns)
         if now_ns > self._started_ns + AFTER_START * late_ns:
             self._shared.forget_unclaimed()
-        self._shared.demand(session, uuid, wanted)
+            if lag_ns > late_ns:
+                self._counters.late += 1
+                wanted = wanted._replace(ready_ns=now_ns - late_ns)
+        self._shared.demand(session, uuid, wanted, now_ns)
 
     def report(
         self, session: Session, steps_done: int | None = None, used: Piece | None = None, uuid: str = ""
@@ -395,7 +399,8 @@ class Manager:
         self._end(grant, GrantState.FINISHED, steps_done, "")
 
     def fail(self, grant: Grant, reason: str) -> None:
-        """The job reports that it has failed, with the reason."""
+        """The job reports that it has failed, with the reason; a pod's is cut to MAX_REASON characters."""
+        reason = reason if grant.of_owner else shortened(reason, MAX_REASON)
         self._end(grant, GrantState.FAILED, grant.steps_done, reason)
 
     def _end(self, grant: Grant, state: GrantState, steps_done: int, reason: str) -> None:

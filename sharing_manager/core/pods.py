@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from emulator_runtime.domain.errors import ManagerUnavailableError
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.allocation import ALLOCATION_ANNOTATION, Allocation
 from emulator_runtime.node.grant_files import GrantRecord
 from emulator_runtime.node.inventory import split_device_id
@@ -14,7 +16,7 @@ from emulator_runtime.sharing.demands import Terms
 from sharing_manager.core.ledger import Ledger
 from sharing_manager.devices.slots import Exchange
 from sharing_manager.grants.binding import check_bound, decide
-from sharing_manager.grants.grant import Grant, GrantState, uuids_of
+from sharing_manager.grants.grant import RUNS_AT_ONCE, Grant, GrantState, uuids_of
 from sharing_manager.grants.identity import PodAllocation, PodIdentity
 from sharing_manager.grants.placement import NO_CHOICE, Choice, Placement, placement_of
 from sharing_manager.grants.reconcile import Findings, reconcile
@@ -74,7 +76,7 @@ class Pods:
         just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
         the process reconnects. Then the result may be a grant whose run has ended: its final request was processed, and
         only the reply was lost; a further process never begins a run again. Raises RefusedError as `binding.decide` does,
-        and DeviceLostError; then nothing has changed.
+        DeviceLostError, and ManagerUnavailableError for a container that begins too many runs; then nothing has changed.
         """
         if grant.ended or (not grant.live and (steps_done is not None or not main)):
             check_bound(grant, identity)
@@ -90,6 +92,8 @@ class Pods:
         ledger.pool.check(grant.holder, uuids)
         leaving = {other.holder for other in (*displaced.fenced, *displaced.suspended)}
         ledger.pool.check_room(grant.holder, uuids, leaving)
+        if _begins_run(grant, steps_done, main=main):
+            self._count_run(grant)
         for other in (other for other in displaced.fenced if not other.ended):
             self._displace(other, GrantState.FENCED, "a newer pod has attached to its devices")
         for other in displaced.suspended:
@@ -112,6 +116,14 @@ class Pods:
             ledger.abandon_lease(grant)
         ledger.begin(grant, steps_done, after_ns, main=main)
         return grant
+
+    def _count_run(self, grant: Grant) -> None:
+        now_ns = self._ledger.clock.now_ns()
+        if wait_ns := grant.runs.wait_ns(now_ns):
+            raise ManagerUnavailableError(
+                f"this container has begun {RUNS_AT_ONCE} runs in a short time; the next may begin in {to_s(wait_ns):.1f} s"
+            )
+        grant.runs.take(now_ns)
 
     # --- which devices ----------------------------------------------------------------------------------------------
 
@@ -235,6 +247,13 @@ class Pods:
         for grant in list(self._ledger.grants.all()):
             if grant.bound and not (grant.of_owner or grant.ended):
                 self.end(grant, reason)
+
+
+def _begins_run(grant: Grant, steps_done: int | None, *, main: bool) -> bool:
+    """Whether an attachment can lead to events: all but that of a process that connects again, with the steps that are known."""
+    if grant.state is not GrantState.ATTACHED:
+        return True
+    return main and steps_done != grant.steps_done
 
 
 def _terms(grant: Grant, placement: Placement | None) -> tuple[Terms, ...]:

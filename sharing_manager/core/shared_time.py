@@ -17,13 +17,15 @@ container with more processes gets no larger part:
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from emulator_runtime.domain.lease import Lease
-from emulator_runtime.domain.units import to_s
-from emulator_runtime.sharing.demands import MAX_UNIT_NS, Answer, Demand, Piece
+from emulator_runtime.domain.units import MAX_UNIT_NS, to_s
+from emulator_runtime.sharing.demands import Answer, Demand, Piece
 from sharing_manager.core.half_served import CUT_NS, HalfServedBook
 from sharing_manager.devices.pool import DevicePool, ManagedDevice
 from sharing_manager.grants.grant import Grant
@@ -38,8 +40,7 @@ _RESTORED = ""
 _log = logging.getLogger("sharing_manager")
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """An engine's answer to a demand of `session` for the device `uuid`; its sequence is the session's number."""
 
     session: Session
@@ -91,21 +92,16 @@ class _Lane:
 
     def feed(self) -> None:
         """Pass on the demand that is ready first, if the engine has none of this grant behind the one that it serves."""
-        if self.waiting and not self.closed and not self.device.engine.waits(self.grant.holder):
-            ready = {session: demand.ready_ns for session, demand in self.waiting.items()}
-            session = min(ready, key=lambda each: (ready[each], each.name))
-            demand = self.waiting.pop(session)
+        holder, engine = self.grant.holder, self.device.engine
+        if self.waiting and not self.closed and not engine.waits(holder):
+            session, demand = min(self.waiting.items(), key=lambda each: (each[1].ready_ns, each[0].name))
+            del self.waiting[session]
             self.number += 1
             self.begun[self.number] = session, demand
             number, left_ns = self.resumed.get(session, (-1, 0))
-            passed_on = replace(
-                demand,
-                session=self.grant.holder,
-                sequence=self.number,
-                ready_ns=max(demand.ready_ns, self.end_ns, self.begins_ns),
-                work_ns=left_ns if number == demand.sequence else demand.work_ns,
-            )
-            self.device.engine.submit(passed_on)
+            work_ns = left_ns if number == demand.sequence else demand.work_ns
+            ready_ns = max(demand.ready_ns, self.end_ns, self.begins_ns)
+            engine.submit(Demand(holder, self.number, ready_ns, work_ns, demand.ends_unit, demand.remaining_ns))
 
     def answered(self, answer: Answer) -> tuple[Session, Answer]:
         """Whose demand that was, and the answer with the session's own number."""
@@ -114,7 +110,7 @@ class _Lane:
         if self.resumed.pop(session, (-1, 0))[0] == demand.sequence:
             piece = Piece(max(demand.ready_ns, self.end_ns), piece.end_ns, demand.work_ns)
         self.end_ns = piece.end_ns
-        return session, replace(answer, session=session.key, sequence=demand.sequence, piece=piece)
+        return session, Answer(session.key, demand.sequence, answer.decided_ns, piece)
 
     def take_over(self, lane: _Lane) -> None:
         """Go on with the demands that wait in an earlier lane."""
@@ -150,6 +146,8 @@ class SharedTime:
         """By UUID and holder: what holders demand of the devices that they use."""
         self._in_use: dict[str, ManagedDevice] = {}
         """By UUID: the devices whose engines have holders."""
+        self._dues: dict[str, int] = {}
+        """By UUID: when these engines decide next, if they have something to decide."""
         self._ends_after: dict[Session, int] = {}
         """The number of the last demand that is answered, because the run is to stop."""
         self._undelivered: list[Decision] = []
@@ -158,13 +156,14 @@ class SharedTime:
             last = self._last_of(device_part(slot_of(device.device.uuid)))
             device.arbiter.occupy(_RESTORED, last.start_ns, last.end_ns)
 
-    def demand(self, session: Session, uuid: str, wanted: Demand) -> None:
+    def demand(self, session: Session, uuid: str, wanted: Demand, now_ns: int) -> None:
         """Queue a demand of an attached session. A repeated one is answered again, or replaces the one that waits; one that comes
         after a stop isn't answered. It is ready when the last piece has ended, at the earliest.
 
         Raises ProtocolError for work that is too long or ready too far ahead, and a number before that of the last answer.
         """
-        self._check(wanted)
+        self._pool.check_length(uuid, wanted.work_ns)
+        _check_ahead(wanted, now_ns)
         slot = _slot(session, uuid)
         number, last = self._last.get(slot, _NOT_ANSWERED)
         if wanted.sequence > self._ends_after.get(session, wanted.sequence):
@@ -180,8 +179,16 @@ class SharedTime:
             if left_ns is not None:
                 lane.resumed[session] = wanted.sequence, left_ns
             if wanted.sequence != self._asked.get(slot) or not lane.serves(session):
-                lane.put(session, replace(wanted, ready_ns=max(wanted.ready_ns, last.end_ns)))
+                late = wanted.ready_ns < last.end_ns
+                lane.put(session, wanted._replace(ready_ns=last.end_ns) if late else wanted)
                 self._asked[slot] = wanted.sequence
+                self._note_due(lane.device)
+
+    def leased(self, uuids: Iterable[str]) -> None:
+        """An older client has a lease of these devices, which may delay what their engines decide next."""
+        for uuid in uuids:
+            if (device := self._in_use.get(uuid)) is not None:
+                self._note_due(device)
 
     def stop(self, session: Session) -> int:
         """The run is to stop after the step that is being served: take back the demands for the next one, which no device has
@@ -202,6 +209,7 @@ class SharedTime:
         for lane, number in waiting:
             if number > last:
                 lane.drop(session)
+                self._note_due(lane.device)
         return self._ends_after.setdefault(session, last)
 
     def claim(self, session: Session) -> None:
@@ -241,6 +249,8 @@ class SharedTime:
                     device.arbiter.occupy(grant.holder, now_ns, others_ns)
                 if lane is not None and lane.waiting:
                     self._lane(grant, uuid).take_over(lane)
+            if lane is not None:
+                self._note_due(lane.device)
         self._forget(session, now_ns)
 
     def next_ns(self) -> int | None:
@@ -252,17 +262,25 @@ class SharedTime:
 
     def decide(self, until_ns: int) -> list[Decision]:
         """All decisions that are due by `until_ns`."""
+        now_ns = self._clock.now_ns()
         while (due := self._next_device()) is not None and due[0] <= until_ns:
-            self._decide(self._in_use[due[1]], due[0])
+            self._decide(self._in_use[due[1]], due[0], now_ns)
         decided, self._undelivered = self._undelivered, []
         return decided
 
     def _next_device(self) -> tuple[int, str] | None:
         """Which device decides next, and when. (A node has a few shared devices, so no heap of them is kept.)"""
-        times = ((device.engine.next_ns(), uuid) for uuid, device in self._in_use.items())
-        return min(((due_ns, uuid) for due_ns, uuid in times if due_ns is not None), default=None)
+        return min(((due_ns, uuid) for uuid, due_ns in self._dues.items()), default=None) if self._dues else None
 
-    def _decide(self, device: ManagedDevice, until_ns: int) -> None:
+    def _note_due(self, device: ManagedDevice) -> None:
+        """The device's engine has other demands than before."""
+        uuid, due_ns = device.device.uuid, device.engine.next_ns()
+        if due_ns is None or uuid not in self._in_use:
+            self._dues.pop(uuid, None)
+        else:
+            self._dues[uuid] = due_ns
+
+    def _decide(self, device: ManagedDevice, until_ns: int, now_ns: int) -> None:
         uuid = device.device.uuid
         answers = device.engine.advance(until_ns)
         if until_ns >= self._half_served.cut_ns(uuid) + CUT_NS:
@@ -275,8 +293,9 @@ class SharedTime:
             lease = Lease(piece.start_ns, piece.end_ns)
             self._record(_slot(session, uuid), answer.sequence, lease)
             lane.grant.leased_ns += piece.work_ns
-            self._pool.book(lane.grant.holder, uuid, lease, self._clock.now_ns(), work_ns=piece.work_ns)
+            self._pool.book(lane.grant.holder, uuid, lease, now_ns, work_ns=piece.work_ns)
             self._undelivered.append(Decision(session, uuid, answer))
+        self._note_due(device)
 
     def _cut(self, device: ManagedDevice) -> None:
         """Keep what is left of the demands that the device is serving."""
@@ -324,14 +343,15 @@ class SharedTime:
         lane.take_back()
         lane.closed = True
         while (due_ns := engine.next_ns()) is not None and due_ns < now_ns:
-            self._decide(lane.device, due_ns)
-        self._decide(lane.device, now_ns - 1)
+            self._decide(lane.device, due_ns, now_ns)
+        self._decide(lane.device, now_ns - 1, now_ns)
         del self._lanes[uuid, grant.holder]
         engine.leave(grant.holder, now_ns)
         self._cut(lane.device)
         if not engine.in_use:
             self._in_use.pop(uuid, None)
             lane.device.settle()
+        self._note_due(lane.device)
 
     def _end_ns(self, session: Session, uuid: str) -> int:
         """Until when the device works for the session: its last piece, or what it has reported."""
@@ -374,23 +394,14 @@ class SharedTime:
             self._record(of_device, 0, Lease(min(last.start_ns, free_ns), free_ns))
         self._pieces.forget(slot)
 
-    def _check(self, wanted: Demand) -> None:
-        if wanted.work_ns > MAX_UNIT_NS:
-            raise too_long(wanted.work_ns)
-        ahead_ns = wanted.ready_ns - self._clock.now_ns()
-        if ahead_ns > MAX_UNIT_NS:
-            limit_s = to_s(MAX_UNIT_NS)
-            raise ProtocolError(
-                f"demand {wanted.sequence} is ready in {to_s(ahead_ns):g} s; demand at most {limit_s:g} s ahead"
-            )
 
-
-def too_long(duration_ns: int) -> ProtocolError:
-    """The error for a step that others on the device would have to wait for."""
-    limit_s = to_s(MAX_UNIT_NS)
-    return ProtocolError(
-        f"a step of {to_s(duration_ns):g} s on a shared device; at most {limit_s:g} s, others wait for it"
-    )
+def _check_ahead(wanted: Demand, now_ns: int) -> None:
+    ahead_ns = wanted.ready_ns - now_ns
+    if ahead_ns > MAX_UNIT_NS:
+        limit_s = to_s(MAX_UNIT_NS)
+        raise ProtocolError(
+            f"demand {wanted.sequence} is ready in {to_s(ahead_ns):g} s; demand at most {limit_s:g} s ahead"
+        )
 
 
 def _slot(session: Session, uuid: str) -> str:

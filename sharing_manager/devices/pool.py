@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from emulator_runtime.domain.errors import DeviceLostError, RefusedError
+from emulator_runtime.domain.errors import DeviceLostError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import MAX_UNIT_NS, to_s
 from emulator_runtime.memory.admission import MemoryBook
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
@@ -42,6 +43,7 @@ class ManagedDevice:
     replaced_for: set[str] = field(default_factory=set)
     resource: str = ""
     replicas: int = 1
+    longest_unit_ns: int = MAX_UNIT_NS
     mode: Mode = EXCLUSIVE
     wanted: Mode = EXCLUSIVE
     engine: Engine = field(default_factory=EXCLUSIVE.engine)
@@ -100,6 +102,18 @@ class DevicePool:
     def find(self, uuid: str) -> ManagedDevice | None:
         return self._devices.get(uuid)
 
+    def check_length(self, uuid: str, work_ns: int) -> None:
+        """Raises ProtocolError for work for which other holders of the device would have to wait for too long."""
+        device = self._devices.get(uuid)
+        if device is not None and work_ns > device.longest_unit_ns:
+            most_ns = device.longest_unit_ns
+            setting = (
+                "" if most_ns == MAX_UNIT_NS else "; make steps shorter, or raise spec.sharing.longestUnit of its pool"
+            )
+            raise ProtocolError(
+                f"a step of {to_s(work_ns):g} s on a shared device; at most {to_s(most_ns):g} s, others wait for it{setting}"
+            )
+
     # --- inventory --------------------------------------------------------------------------------------------------
 
     def apply_inventory(self, inventory: Inventory) -> list[Loss]:
@@ -135,6 +149,7 @@ class DevicePool:
             managed.arbiter = arbiter_of(mode, managed.arbiter.booking)
         managed.settle()
         managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
+        managed.longest_unit_ns = resource.longest_unit_ns
         managed.reason = "" if entry.healthy else entry.reason or "it is unhealthy"
 
     def _remove(self, uuid: str) -> None:

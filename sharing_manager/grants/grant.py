@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.node.grant_files import GrantRecord
 from emulator_runtime.node.inventory import split_device_id
 from emulator_runtime.node.layout import HOST_RESOURCE
@@ -32,6 +33,30 @@ class GrantState(StrEnum):
     FAILED = "failed"
     FENCED = "fenced"
     GONE = "gone"
+
+
+RUNS_AT_ONCE = 60
+"""Runs that a container may begin in quick succession; ranks that agree on a first step begin two at each start."""
+RUN_EVERY_NS = 5 * NS_PER_S
+"""After that, one run in this time (emulated). A run writes up to five events, so a container that only fails writes no
+more than one that trains, whose progress is written five times a second."""
+
+
+@dataclass(slots=True)
+class RunBudget:
+    """A token bucket for the runs of one container: each leaves events in the node's log and in Redis.
+
+    `full_ns`: when it will be full again.
+    """
+
+    full_ns: int = 0
+
+    def wait_ns(self, now_ns: int) -> int:
+        """How long until a run may begin; 0: now."""
+        return max(0, self.full_ns + RUN_EVERY_NS - now_ns - RUNS_AT_ONCE * RUN_EVERY_NS)
+
+    def take(self, now_ns: int) -> None:
+        self.full_ns = max(self.full_ns, now_ns) + RUN_EVERY_NS
 
 
 @dataclass(slots=True)
@@ -68,6 +93,7 @@ class Grant:
     pod: PodIdentity | None = None
     oom_logged: bool = False
     """Whether the log has an out-of-memory event of this run."""
+    runs: RunBudget = field(default_factory=RunBudget, repr=False, compare=False)
     slots: tuple[str, ...] = field(init=False)
     uuids: tuple[str, ...] = field(init=False)
     """The physical devices, each once, even if the grant has several of its replicas."""

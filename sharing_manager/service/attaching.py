@@ -140,12 +140,14 @@ class Attaching:
 
     def _check_holder(self, grant: Grant, session: str, connection: Connection) -> None:
         """Raises RefusedError if another process has this session: both would get the same answers, and would share one
-        device as if each had its own. A lost connection of the same process doesn't count."""
+        device as if each had its own. A lost connection of the same process doesn't count; processes whose pids aren't
+        visible may be different ones."""
         holder = self.connection_of(grant, session) if grant.live else None
-        if holder is None or holder.peer.pid == connection.peer.pid or holder.peer_is_gone:
+        if holder is None or holder.peer_is_gone or 0 != holder.peer.pid == connection.peer.pid:
             return
+        which = f"process {holder.peer.pid}" if holder.peer.pid else "another process"
         raise RefusedError(
-            f"process {holder.peer.pid} of this container trains on these devices already; run one training process in "
+            f"{which} of this container trains on these devices already; run one training process in "
             "a container, wait for its end, or name the session of each further process (field 'session')"
         )
 

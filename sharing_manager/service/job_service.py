@@ -11,7 +11,7 @@ from emulator_runtime.domain.errors import ProtocolError, RefusedError
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
 from emulator_runtime.ipc.control import resize_message
-from emulator_runtime.ipc.fields import MAX_NS, text, whole, wholes
+from emulator_runtime.ipc.fields import MAX_NS, MAX_STEPS, text, whole, wholes
 from emulator_runtime.ipc.frames import OLDEST_VERSION, PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.poller import Connection
 from emulator_runtime.memory.rules import Reservation
@@ -58,6 +58,7 @@ class JobService:
         self._attaching = attaching or Attaching(manager)
         self._attaching.connection_of = lambda grant, name: self._connections.get((grant.digest, name))
         self._sessions: dict[Connection, Session] = {}
+        self._whole_devices: dict[Connection, int] = {}
         self._counted: dict[Connection, tuple[str, tuple[int, int]]] = {}
         """Connections over which time is demanded: the client's name for each, and the counts that were reported last."""
         self._closed_names: list[str] = []
@@ -115,9 +116,8 @@ class JobService:
             connection.send(reply)
 
     def whole_devices(self, connection: Connection) -> int:
-        """How many whole devices the connection's container has; 1 at least."""
-        session = self._sessions.get(connection)
-        return 1 if session is None else self._manager.whole_devices(session.grant)
+        """How many whole devices the connection's container had when it attached; 1 at least."""
+        return self._whole_devices.get(connection, 1)
 
     def decide(self, until_ns: int) -> None:
         """Send the answers to demands that are due by `until_ns`."""
@@ -149,6 +149,7 @@ class JobService:
         if (counted := self._counted.pop(connection, None)) is not None:
             self._closed_names.append(counted[0])
         self._attaching.closed(connection)
+        self._whole_devices.pop(connection, None)
         session = self._sessions.pop(connection, None)
         if session is not None and self._connection(session) is connection:
             del self._connections[session.grant.digest, session.name]
@@ -184,7 +185,7 @@ class JobService:
         request = AttachRequest(
             token=text(message, "token"),
             job_id=text(message, "job_id") if "job_id" in message else None,
-            steps_done=whole(message, "steps_done") if "steps_done" in message else None,
+            steps_done=whole(message, "steps_done", most=MAX_STEPS) if "steps_done" in message else None,
             after_ns=whole(message, "after_ns", 0),
             wants_shares=message.get("host") is True,
             version=version,
@@ -214,6 +215,7 @@ class JobService:
         self._unidentified.pop(connection, None)
         previous = self._connection(session)
         self._sessions[connection], self._connections[grant.digest, session.name] = session, connection
+        self._whole_devices[connection] = self._manager.whole_devices(grant)
         if request.version < _DEMANDS:
             self._old.add(connection)
         elif self.counts_messages and self._manager.shared(grant):
@@ -309,7 +311,7 @@ class JobService:
         self._manager.demand(session, text(message, "resource"), wanted)
 
     def _report(self, session: Session, message: Message) -> None:
-        steps_done = whole(message, "steps_done") if "steps_done" in message else None
+        steps_done = whole(message, "steps_done", most=MAX_STEPS) if "steps_done" in message else None
         used, uuid = None, text(message, "resource", "")
         if "until_ns" in message:
             start_ns, end_ns = whole(message, "from_ns"), whole(message, "until_ns")
@@ -319,7 +321,9 @@ class JobService:
     def _lease(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         duration_ns = whole(message, "duration_ns", most=MAX_LEASE_NS)
-        lease = self._manager.lease(session.grant, whole(message, "step"), duration_ns, whole(message, "issue_ns"))
+        lease = self._manager.lease(
+            session.grant, whole(message, "step", most=MAX_STEPS), duration_ns, whole(message, "issue_ns")
+        )
         if lease.stop:
             return {"ok": True, "stop": True}
         return {"ok": True, "start_ns": lease.start_ns, "end_ns": lease.end_ns}
@@ -331,13 +335,13 @@ class JobService:
 
     def _release(self, session: Session, message: Message) -> Message:
         check_speaks(session)
-        self._manager.release(session.grant, whole(message, "steps_done"))
+        self._manager.release(session.grant, whole(message, "steps_done", most=MAX_STEPS))
         self._close_further(session.grant)
         return _OK
 
     def _finish(self, session: Session, message: Message) -> Message:
         check_speaks(session)
-        self._manager.finish(session.grant, whole(message, "steps_done"))
+        self._manager.finish(session.grant, whole(message, "steps_done", most=MAX_STEPS))
         self._close_further(session.grant)
         return _OK
 

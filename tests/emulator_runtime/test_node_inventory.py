@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device, MigPlace, device_uuid
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.node.inventory import (
     Compat,
     DeviceEntry,
@@ -31,6 +32,7 @@ GOOD = {
             "replicas": 2,
             "sharing": "fair",
             "failRequestsGreaterThanOne": True,
+            "longestUnitNs": 30_000_000_000,
             "devices": [
                 {
                     "index": 3,
@@ -51,7 +53,7 @@ def test_the_contracts_example():
     inventory = Inventory.from_json(json.dumps(GOOD), "inventory.json")
     device = Device("worker1", 3, "A100-SXM4-80GB", 85899345920)
     entry = DeviceEntry(device, 1, 2, False, "XID 79")
-    resource = ResourceEntry("emugpu.dev/emuGPU", (entry,), 2, True, "fair")
+    resource = ResourceEntry("emugpu.dev/emuGPU", (entry,), 2, True, "fair", 30 * NS_PER_S)
     assert inventory == Inventory("worker1", (resource,), "default", Compat(True))
     assert json.loads(inventory.to_json()) == GOOD
     uuid = device_uuid("worker1", 3)

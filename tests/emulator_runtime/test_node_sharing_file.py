@@ -7,6 +7,7 @@ import pytest
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.mig import instances
+from emulator_runtime.domain.units import MAX_UNIT_NS, NS_PER_S
 from emulator_runtime.node.inventory import EXCLUSIVE, SHARING_MODES, DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.sharing_file import apply_sharing
 from emulator_runtime.sharing.modes import MODES
@@ -101,6 +102,15 @@ def test_the_section_or_the_mode_says_how_holders_share(file, sharing):
     assert [resource.sharing for resource in apply_sharing(FOUR, file, "x").resources] == [sharing]
 
 
+@pytest.mark.parametrize(
+    ("own", "longest_s"), [({}, 10), ({"longestUnit": "1.5m"}, 90), ({"longestUnit": "20ms"}, 0.02)]
+)
+def test_how_long_the_holders_of_a_shared_device_may_have_to_wait(own, longest_s):
+    file = slicing(LINE | {"devices": 1, "rename": "emugpu.dev/part"}) | own
+    whole, shared = apply_sharing(FOUR, file, "x").resources
+    assert (whole.longest_unit_ns, shared.longest_unit_ns) == (MAX_UNIT_NS, longest_s * NS_PER_S)
+
+
 def test_every_way_to_share_has_a_mode():
     assert {EXCLUSIVE, *SHARING_MODES} == set(MODES)
 
@@ -112,6 +122,9 @@ def test_every_way_to_share_has_a_mode():
         ({"version": "v1", "share": {}}, "file: unknown field 'share'"),
         (slicing(LINE) | {"mps": {"resources": [LINE]}}, "file: mps: goes not together with timeSlicing; keep one"),
         ({"mode": "fair"}, "file: mode: goes with timeSlicing or mps, which say which devices are shared by how many"),
+        ({"longestUnit": "5s"}, "file: longestUnit: goes with timeSlicing or mps"),
+        (slicing(LINE) | {"longestUnit": "601s"}, "longestUnit: must be a time above 0 and up to 600s, such as 500ms"),
+        (slicing(LINE) | {"longestUnit": "0s"}, "longestUnit: must be a time above 0 and up to 600s, such as 500ms"),
         (slicing(LINE) | {"mode": "fairr"}, "file: mode: unknown way to share a GPU 'fairr'; did you mean fair?"),
         ({"timeSlicing": 4}, "file: timeSlicing: must be an object, not 4"),
         ({"timeSlicing": {"renameByDefault": True}}, "file: timeSlicing: resources is missing"),

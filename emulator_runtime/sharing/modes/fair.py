@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from emulator_runtime.memory.rules import one_peak_at_a_time
-from emulator_runtime.sharing.demands import Demand, Session
+from emulator_runtime.sharing.demands import Session
 from emulator_runtime.sharing.modes.mode import Mode
 from emulator_runtime.sharing.modes.weighted import StartTimeFair
-from emulator_runtime.sharing.pick_next import Key, PickNext
+from emulator_runtime.sharing.pick_next import PickNext
 
 
 class IterationFair(StartTimeFair):
@@ -16,8 +14,8 @@ class IterationFair(StartTimeFair):
 
     whole_units = True
 
-    def served(self, session: Session, demand: Demand, key: Key) -> None:
-        super().served(replace(session, weight=1), demand, key)
+    def weight(self, session: Session) -> int:
+        return 1
 
 
 FAIR = Mode(

@@ -28,8 +28,11 @@ class StartTimeFair:
 
     def served(self, session: Session, demand: Demand, key: Key) -> None:
         self._virtual = key[0]
-        end = self._ends[session.name] = key[0] + demand.work_ns / session.weight
+        end = self._ends[session.name] = key[0] + demand.work_ns / self.weight(session)
         self._largest_end = max(self._largest_end, end)
+
+    def weight(self, session: Session) -> int:
+        return session.weight
 
     def left(self, session: Session) -> None:
         """The tag stays while it is ahead of the virtual time: leaving and joining again must not be a way to the front."""

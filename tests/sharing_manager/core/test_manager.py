@@ -4,9 +4,10 @@ import pytest
 
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import MAX_UNIT_NS, NS_PER_S
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from emulator_runtime.sharing.demands import MAX_UNIT_NS
+from emulator_runtime.sharing.demands import Demand
 from sharing_manager.grants.grant import GrantState
 
 GIB = 1024**3
@@ -144,6 +145,21 @@ def test_a_step_that_others_would_wait_for_too_long(node, uuids, replicas):
     else:
         with pytest.raises(ProtocolError, match="on a shared device; at most 600 s, others wait for it"):
             node.manager.lease(grant, 1, MAX_UNIT_NS + 1, 1_000)
+
+
+def test_a_pool_says_how_long_others_may_have_to_wait(node, uuids):
+    entries = tuple(DeviceEntry(device) for device in node.pool.specs(uuids[:1]))
+    node.manager.apply_inventory(Inventory("n1", (ResourceEntry("r/x", entries, 2, longest_unit_ns=10 * NS_PER_S),)))
+    grant = node.manager.attach(node.token(node.manager.grant("a", uuids[:1], 0)), "a", 0, 0)
+    wanted = Demand("a", 0, 1_000, 10 * NS_PER_S)
+    node.manager.demand(grant.main, uuids[0], wanted)
+    too_long = (
+        r"a step of 11 s on a shared device; at most 10 s, others .* raise spec\.sharing\.longestUnit of its pool"
+    )
+    with pytest.raises(ProtocolError, match=too_long):
+        node.manager.demand(grant.main, uuids[0], wanted._replace(sequence=1, work_ns=11 * NS_PER_S))
+    with pytest.raises(ProtocolError, match=too_long):
+        node.manager.lease(grant, 0, 11 * NS_PER_S, 1_000)
 
 
 def test_a_request_that_was_late_on_its_way_gets_the_time_of_its_issue(node, held):

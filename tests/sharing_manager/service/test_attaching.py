@@ -501,12 +501,25 @@ def test_a_process_with_a_checkpoint_may_follow_one_that_has_ended(processes, uu
     assert served.connect().ask(attach(token, steps_done=7))["steps_done"] == 7
 
 
-def test_processes_that_cant_be_told_apart_are_not(processes, uuids):
+def test_processes_that_cant_be_told_apart_dont_displace_each_other(processes, uuids):
     served = processes
     served.as_pid(0)
     token = served.mint(uuids[0])
-    for more in ({}, {}, {"steps_done": 0}):
-        assert served.connect().ask(attach(token, **more))["ok"]
+    first = served.connect()
+    assert first.ask(attach(token))["ok"]
+    for more in ({}, {"steps_done": 0}):
+        assert served.connect().ask(attach(token, **more))["code"] == "refused"
+    assert first.ask({"op": "reserve", "persistent_bytes": 1, "peak_bytes": 1})["ok"]
+    first.socket.close()
+    assert served.connect().ask(attach(token, steps_done=0))["ok"]
+
+
+@pytest.mark.parametrize("op", ["finish", "release"])
+def test_no_job_has_done_more_steps_than_the_cluster_can_count(processes, uuids, op):
+    client = processes.connect()
+    assert client.ask(attach(processes.mint(uuids[0])))["ok"]
+    assert "from 0 to 9007199254740992" in client.ask({"op": op, "steps_done": 2**62})["error"]
+    assert client.ask({"op": op, "steps_done": 2**53})["ok"]
 
 
 # --- a manager that doesn't know its devices yet ----------------------------------------------------------------------
