@@ -1,1 +1,1 @@
-"""What survives a restart of the manager: events, grants, progress, and each device's last lease."""
+"""What survives a restart of the manager: events, grants, progress, and the device time that was given."""
