@@ -52,7 +52,8 @@ class Configuration:
 
     @property
     def elastic(self) -> bool:
-        return len(self.gpu_range) > 1
+        """Whether it can run on several numbers of GPUs, or of nodes."""
+        return len(self.gpu_range) > 1 or self.max_tasks > self.min_tasks
 
     def with_gpus(self, gpus: int, tasks: int = 0) -> Configuration:
         """This configuration on `gpus` GPUs of `tasks` nodes (0: the least number), for `FreeSpace.place` and checks.

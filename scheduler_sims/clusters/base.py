@@ -96,8 +96,8 @@ class Start:
 class Capabilities:
     """What a cluster can do with a plan; the loop refuses anything else before it acts.
 
-    `sharing`: how each device that several jobs may hold is shared, by UUID. `elastic`: a job may run on another number of GPUs,
-    or with another batch size, than it was submitted with.
+    `sharing`: how each device that several jobs may hold is shared, by UUID. `elastic`: a job may run on other numbers of
+    GPUs and nodes, or with another batch size, than it was submitted with.
     """
 
     sharing: Mapping[str, str] = field(default_factory=dict)
@@ -105,11 +105,14 @@ class Capabilities:
 
     def refusal(self, job: JobSpec, allocation: Allocation) -> str:
         """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
-        gpus = job.configuration(allocation.configuration).total_gpus
-        if not self.elastic and (allocation.gpus != gpus or allocation.batch_size not in (0, job.batch_size)):
+        way = job.configuration(allocation.configuration)
+        submitted = (way.total_gpus, way.min_tasks, job.batch_size)
+        planned = (allocation.gpus, len(allocation.tasks), allocation.batch_size or job.batch_size)
+        if not self.elastic and planned != submitted:
+            gpus, nodes, samples = (f"{new} (submitted: {old})" for new, old in zip(planned, submitted, strict=True))
             return (
-                f"{allocation.gpus} GPUs and steps of {allocation.batch_size or job.batch_size} samples; on Kubernetes a job "
-                f"keeps those it was submitted with ({gpus} and {job.batch_size}). Simulate the policy, or observe it locally"
+                f"{gpus} GPUs on {nodes} nodes, and steps of {samples} samples; on Kubernetes a job keeps what it was submitted "
+                "with. Simulate the policy, or observe it on a local cluster"
             )
         shares = [share for task in allocation.tasks for share in task.shares]
         shared = [share for share in shares if share.device in self.sharing]

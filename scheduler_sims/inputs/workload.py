@@ -277,11 +277,16 @@ class _Row:
         """The least and the most GPUs, and the most nodes."""
         nodes, gpus = self._nodes(), self._whole("num_gpus", 1, least=1)
         least, most = (self._whole(column, gpus, least=1) for column in ("min_gpus", "max_gpus"))
-        max_nodes = self._whole("max_nodes", nodes, least=1)
+        max_nodes, samples = self._whole("max_nodes", nodes, least=1), gpus * self._whole("batch_size", most, least=1)
         for column, wrong, problem in (
             ("min_gpus", least > gpus, f"must be at most num_gpus ({gpus}), not {least}"),
             ("min_gpus", least % nodes > 0, f"{least} can't be split equally over {nodes} nodes"),
             ("max_gpus", most < gpus, f"must be at least num_gpus ({gpus}), not {most}"),
+            (
+                "max_gpus",
+                most > samples,
+                f"a step has {samples} samples, at most so many GPUs can have one; not {most}",
+            ),
             ("max_nodes", max_nodes < nodes, f"must be at least nodes ({nodes}), not {max_nodes}"),
         ):
             if wrong:

@@ -24,6 +24,12 @@ def test_a_range_of_gpus(load):
     assert (job.batch_size, job.samples) == (256, 25600)
 
 
+def test_nodes_alone_may_vary(load):
+    (way,) = load(f"{COLUMNS}a,4,,,,2,12,resnet50,64,100\n").jobs[0].configurations
+    assert (way.elastic, way.gpu_range, way.min_tasks, way.max_tasks) == (True, range(4, 5), 1, 2)
+    assert (way.with_gpus(4, 2).gpus, way.with_gpus(4, 2).cpu_milli) == (2, 6000)
+
+
 def test_memory_is_that_of_the_least_gpus(load):
     """Where each has the most samples."""
     sizes = [
@@ -46,6 +52,7 @@ def test_what_a_row_leaves_out_stays_as_submitted(load, row, gpus, nodes):
         ("a,4,,,3,,,resnet50,64,9", "max_gpus: must be at least num_gpus (4), not 3"),
         ("a,4,2,3,,,,resnet50,64,9", "min_gpus: 3 can't be split equally over 2 nodes"),
         ("a,4,2,,,1,,resnet50,64,9", "max_nodes: must be at least nodes (2), not 1"),
+        ("a,2,,,9,,,resnet50,4,9", "max_gpus: a step has 8 samples, at most so many GPUs can have one; not 9"),
         ("a,4,,0,,,,resnet50,64,9", "min_gpus: must be a whole number from 1 to"),
         ("a,8,,1,,,,resnet50,64,9", "batch_size: 512 on each of min_gpus is beyond what was measured for resnet50"),
         ("a,4,,2,,,,synergy/alexnet,,9", "min_gpus, max_gpus, max_nodes: are for models whose speed on any number"),

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.job import ModelWork
 from scheduler_sims.clusters.base import Event, Happening
+from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import Phase
 from scheduler_sims.loop.books import JobBooks
@@ -101,6 +105,22 @@ def test_attained_service_adds_up_over_runs(books):
     run(books, "a", 2, 6, Happening.STOPPED, on(0, 1), steps_done=3)
     run(books, "a", 8, 9, Happening.STOPPED, on(2, 3), steps_done=4)
     assert (books.views["a"].attained_gpu_s, books.views["a"].preemptions) == (8.0 + 2.0, 2)
+
+
+def test_samples_add_up_over_runs_with_other_batches(job_specs, cluster_spec):
+    """100 steps of 64 samples on each of two GPUs; 10 of them done before, then runs of other batches."""
+    (spec,) = job_specs([Job("m", gpu_s=1, gpus=2, steps=100)])
+    spec = replace(spec, work={"gpu": ModelWork("resnet50", 64)})
+    books = JobBooks([], cluster_spec([Node("n1", gpus=4)]))
+    books.adopt(PresentJob(spec, steps_done=9))
+    books.progressed("m", 10)
+    seen = [books.views["m"]]
+    for batch_size, steps_done in ((0, 12), (100, 15), (128, 16)):
+        run(books, "m", 1, 2, Happening.STOPPED, replace(on(0, 1), batch_size=batch_size), steps_done)
+        seen.append(books.views["m"])
+    assert (seen[0].batch_size, seen[0].samples_total) == (128, 12800)
+    assert [view.samples_done for view in seen] == [1280, 1280 + 256, 1536 + 300, 1836 + 128]
+    assert [view.steps_done for view in seen] == [10, 12, 15, 16]
 
 
 def test_cpus_give_no_gpu_service(books):
