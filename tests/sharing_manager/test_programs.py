@@ -18,8 +18,10 @@ from emulator_runtime.timing.host import monotonic_ns
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
-SLOW_S = 0.05
-"""A busy machine may be late by so much."""
+LAUNCHED_S = 0.15
+"""Launching takes less, also on a busy machine."""
+BUSY_S = 1.0
+"""A busy machine may end a wait so late."""
 
 
 def environment(daemon, token, count, **more):
@@ -59,11 +61,11 @@ def test_work_is_launched_at_once_and_takes_as_long_as_the_device_would(daemon, 
     second = stream.record()
     other.launch(0.1)
     third = other.record()
-    assert time.monotonic() - begin_s < SLOW_S
+    assert time.monotonic() - begin_s < LAUNCHED_S
     assert not second.query()
     assert second.elapsed_s(third) == pytest.approx(0.1, abs=1e-9)  # one after the other
     session.synchronize()
-    assert 0.3 <= time.monotonic() - begin_s < 0.3 + SLOW_S
+    assert 0.3 <= time.monotonic() - begin_s < 0.3 + BUSY_S
     assert first.query() and second.query() and third.query()
     first.synchronize()
 
@@ -71,11 +73,11 @@ def test_work_is_launched_at_once_and_takes_as_long_as_the_device_would(daemon, 
 def test_work_of_the_processor_overlaps_that_of_the_device(daemon, session_of):
     stream = session_of(daemon).device().stream()
     begin_s = time.monotonic()
-    for _ in range(3):
-        stream.launch(0.1)
-        time.sleep(0.06)
+    for _ in range(5):
+        stream.launch(0.2)
+        time.sleep(0.15)
         stream.synchronize()
-    assert 0.3 <= time.monotonic() - begin_s < 0.3 + SLOW_S
+    assert 1.0 <= time.monotonic() - begin_s < 1.5  # 1.75 s one after the other
 
 
 def test_an_event_orders_work_on_two_devices(daemon, session_of):
@@ -146,7 +148,7 @@ def test_two_programs_share_a_device(start_daemon, session_of, mode):
     for end in ends:
         end.synchronize()
     # an end is decided 1 ms before under processor sharing; time slicing has a cost of its own
-    assert 0.198e9 <= monotonic_ns() - begin_ns < 0.25e9 + SLOW_S * 1e9
+    assert 0.198e9 <= monotonic_ns() - begin_ns < 0.25e9 + BUSY_S * 1e9
     assert abs(ends[0].elapsed_s(ends[1])) <= 0.05
 
 
@@ -158,7 +160,7 @@ def test_a_busy_shared_device_delays_the_wait_and_not_the_launch(start_daemon, s
     second.launch(0.005)
     event = second.record()
     assert not event.query()
-    assert time.monotonic() - begin_s < SLOW_S
+    assert time.monotonic() - begin_s < LAUNCHED_S
     event.synchronize()
     assert time.monotonic() - begin_s >= 0.25
 
@@ -252,7 +254,7 @@ def test_threads_have_a_time_of_their_own(daemon, session_of):
         thread.join()
     begin_ns = monotonic_ns()
     short.launch(0)
-    assert abs(short.record()._end_ns() - begin_ns) < SLOW_S * 1e9
+    assert abs(short.record()._end_ns() - begin_ns) < 0.3e9  # the threads' lags would be 1.6 s
 
 
 WORKER = """
@@ -274,7 +276,7 @@ def test_a_process_for_each_device_each_killed_once(daemon, uuids):
 
     def start(rank):
         more = environment(daemon, token, 2, LOCAL_RANK=str(rank), RANK=str(rank), PYTHONPATH=str(ROOT))
-        command = [sys.executable, "-c", WORKER, "150"]
+        command = [sys.executable, "-c", WORKER, "400"]
         return stack.enter_context(subprocess.Popen(command, env=os.environ | more, stdout=subprocess.PIPE, text=True))
 
     with contextlib.ExitStack() as stack:
@@ -286,10 +288,10 @@ def test_a_process_for_each_device_each_killed_once(daemon, uuids):
             workers[rank].wait()
             done = daemon.ask({"op": "steps", "job_id": "a"})["steps_done"]
             workers[rank] = start(rank)
-            assert done <= int(workers[rank].stdout.readline().split()[1]) < 150
-        assert [worker.communicate(timeout=30)[0] for worker in workers] == ["done 150\n"] * 2
+            assert done <= int(workers[rank].stdout.readline().split()[1]) < 400
+        assert [worker.communicate(timeout=30)[0] for worker in workers] == ["done 400\n"] * 2
     reached = 0
     for event in daemon.events("a"):
         assert event["from_step"] == reached
         reached = event["steps_done"]
-    assert (event["event"], reached) == ("finished", 150)
+    assert (event["event"], reached) == ("finished", 400)
