@@ -100,33 +100,38 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Use:
-    """What the manager hasn't been told: steps done, and the time of own devices. `reported_ns`: until when it has been told."""
+    """The next report: steps done, and the time of own devices since the last one. `from_ns` None: there is nothing to report."""
 
-    message: Message | None = None
+    from_ns: int | None = None
+    until_ns: int = 0
+    work_ns: int = 0
+    steps_done: int | None = None
     reported_ns: int = 0
+    """Until when the device's time has been reported."""
 
     def add(self, lease: Lease, steps_done: int | None) -> None:
         """Lengthen the report by a piece of time."""
-        before = self.message or {"from_ns": lease.start_ns, "work_ns": 0}
-        work_ns = whole(before, "work_ns") + lease.end_ns - lease.start_ns
-        self.message = {"op": "report", **before, "until_ns": lease.end_ns, "work_ns": work_ns}
-        if steps_done is not None:
-            self.message["steps_done"] = steps_done
+        if self.from_ns is None:
+            self.from_ns, self.work_ns = lease.start_ns, 0
+        self.until_ns, self.steps_done = lease.end_ns, steps_done
+        self.work_ns += lease.end_ns - lease.start_ns
 
     def leaves_gap(self, lease: Lease) -> bool:
         """Whether the device does nothing between what is to be reported and this piece of time."""
-        return self.message is not None and lease.start_ns > whole(self.message, "until_ns") + _NO_GAP_NS
+        return self.from_ns is not None and lease.start_ns > self.until_ns + _NO_GAP_NS
 
     @property
     def due(self) -> bool:
-        return self.message is not None and whole(self.message, "until_ns") >= self.reported_ns + _COALESCED_NS
+        """Whether the report should be sent now."""
+        return self.from_ns is not None and self.until_ns >= self.reported_ns + _COALESCED_NS
 
-    def taken(self) -> Message | None:
+    def take(self) -> list[Message]:
         """The report, if there is one; it counts as sent."""
-        message, self.message = self.message, None
-        if message is not None:
-            self.reported_ns = whole(message, "until_ns")
-        return message
+        if self.from_ns is None:
+            return []
+        message: Message = {"op": "report", "from_ns": self.from_ns, "until_ns": self.until_ns, "work_ns": self.work_ns}
+        self.from_ns, self.reported_ns = None, self.until_ns
+        return [message if self.steps_done is None else message | {"steps_done": self.steps_done}]
 
 
 class ManagerClient:
@@ -216,14 +221,8 @@ class ManagerClient:
         """Device time for `step`, issued at `issue_ns`: at once on own devices, otherwise when the manager has answered.
         `Lease.stop` means that the run must end instead, at `start_ns`. `remaining_ns`: device time of the steps that are left,
         this one included."""
-        try:
-            return self._lease(_Wanted(step, duration_ns, issue_ns, remaining_ns))
-        except ProtocolError:
-            self.close()  # the rest of the stream can't be parsed
-            raise
-
-    def _lease(self, wanted: _Wanted) -> Lease:
-        self._steps_done, issue_ns = wanted.step, wanted.issue_ns
+        self._steps_done = step
+        wanted = _Wanted(step, duration_ns, issue_ns, remaining_ns)
         if not self.demands:
             self._stay_connected()
         if self.demands or wanted == self._wanted:
@@ -276,9 +275,7 @@ class ManagerClient:
     def answered(self, step: int) -> bool:
         """Whether the demand for `step` has been answered. Doesn't wait."""
         self._stay_connected()
-        return self._alone or len([number for number, _ in self._pieces.values() if number == step]) == len(
-            self.devices
-        )
+        return self._alone or self._pieces_of(step) is not None
 
     def release(self, steps_done: int) -> None:
         """Release the devices after a stop; the checkpoint is written."""
@@ -297,11 +294,7 @@ class ManagerClient:
 
         An amount of 0 means that the manager didn't send it. Raises ProtocolError.
         """
-        try:
-            self._take_notifications()
-        except ProtocolError:
-            self.close()
-            raise
+        self._take_notifications()
         if self._channel is not None and self._channel.ended:
             self.close()  # the next request reconnects, and the reply to attach has the share
         share, self._share = self._share, None
@@ -313,7 +306,7 @@ class ManagerClient:
             self._channel = None
 
     def _stay_connected(self) -> None:
-        """Learn what the manager has to say. If it is unavailable, try to reach it, but wait for it only if that has lasted
+        """Apply the manager's notifications. If it is unavailable, try to reach it, but wait for it only if that has lasted
         longer than the patience."""
         if self._alone:
             return
@@ -334,8 +327,8 @@ class ManagerClient:
 
     def _send_use(self) -> None:
         """Report the time of own devices that hasn't been reported."""
-        if self._channel is not None and (message := self._use.taken()) is not None:
-            self._send(message)
+        if self._channel is not None:
+            self._send(*self._use.take())
 
     def _demanded(self, wanted: _Wanted) -> Lease:
         """The pieces of all devices for this step, from the earliest start to the latest end."""
@@ -361,7 +354,11 @@ class ManagerClient:
         if self._stop is not None and wanted.step > self._stop[1]:
             stop_ns = max(wanted.issue_ns, self._stop[0])
             return Lease(stop_ns, stop_ns, stop=True)
-        leases = [lease for step, lease in self._pieces.values() if step == wanted.step]
+        return self._pieces_of(wanted.step)
+
+    def _pieces_of(self, step: int) -> Lease | None:
+        """From the earliest start to the latest end of the step's pieces; None: not all devices have been answered for."""
+        leases = [lease for number, lease in self._pieces.values() if number == step]
         if len(leases) < len(self.devices):
             return None
         return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
@@ -372,8 +369,7 @@ class ManagerClient:
         if wanted != self._wanted:
             self._wanted = wanted
             messages += self._outstanding()
-        if messages:
-            self._send(*messages)
+        self._send(*messages)
 
     def _outstanding(self) -> list[Message]:
         """The demands for the wanted step that haven't been answered."""
@@ -386,7 +382,7 @@ class ManagerClient:
 
     def _send(self, *messages: Message) -> None:
         """Send messages without replies. If the connection is lost, the next request finds that and sends them again."""
-        if self._channel is not None:
+        if self._channel is not None and messages:
             try:
                 self._channel.send(*messages)
             except ManagerUnavailableError:
@@ -394,10 +390,22 @@ class ManagerClient:
                     self._channel.fill()  # what the manager has said before it went counts
 
     def _take_notifications(self) -> None:
-        """Apply what the manager has sent between replies. Raises ProtocolError, and the manager's error about a message."""
+        """Apply what the manager has sent between replies. Raises the manager's error about a message, and ProtocolError; then
+        the connection is closed, because the rest of the stream can't be parsed."""
         if self._channel is None:
             return
-        for message in self._channel.notifications():
+        try:
+            self._apply(self._channel.notifications())
+            error = self._channel.read_already()
+            if error is not None:  # messages are answered only by errors
+                raise_for(error)
+                raise ProtocolError("the manager sent a reply to no request")
+        except ProtocolError:
+            self.close()
+            raise
+
+    def _apply(self, notifications: list[Message]) -> None:
+        for message in notifications:
             match message["op"]:
                 case control.PIECE:
                     lease = Lease(whole(message, "start_ns"), whole(message, "end_ns"))
@@ -412,10 +420,6 @@ class ManagerClient:
                     raise DeviceLostError(text(message, "error"))
                 case _:
                     self._share = share_in(message, least_cpu_milli=0)
-        if (error := self._channel.read_already()) is not None:  # messages are answered only by errors
-            self.close()  # so that no later request takes it for its reply
-            raise_for(error)
-            raise ProtocolError("the manager sent a reply to no request")
 
     def _end(self, state: str, message: Message) -> None:
         self._send_use()
@@ -475,8 +479,7 @@ class ManagerClient:
             if self._memory is not None and not self._ended:
                 raise_for(channel.request(self._reservation()))
             if not self._ended:
-                unreported = self._use.taken()
-                for message in ([] if unreported is None else [unreported]) + self._outstanding():
+                for message in self._use.take() + self._outstanding():
                     channel.send(message)
         except BaseException:
             channel.close()

@@ -4,7 +4,7 @@ methods."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import ProtocolError, RefusedError
@@ -232,7 +232,7 @@ class JobService:
             if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:
                 reply |= {"host": {"cpu_milli": share.cpu_milli, "memory_bytes": share.memory_bytes}}
         connection.send(reply)
-        self._tell_of_sharing(session)
+        self._session_opened(session)
         if grant.stopping:
             self._send_stop(session)
 
@@ -249,21 +249,20 @@ class JobService:
         return [message | {"mode": self._manager.mode_for(session, str(message["uuid"]))} for message in messages]
 
     def _notify(self, session: Session, message: Message) -> None:
-        """Send a notification of version 3. Older clients learn the same from the reply to their next lease."""
+        """Send a notification of version 3. Older clients get the same with the reply to their next lease."""
         connection = self._connection(session)
         if connection is not None and connection not in self._old:
             connection.send(message)
 
-    def _tell_of_sharing(self, newcomer: Session) -> None:
-        """Tell the other processes of the container that they no longer have the newcomer's devices for themselves."""
-        for other in newcomer.grant.sessions:
-            for uuid in newcomer.uuids:
-                if other is not newcomer and uuid in other.uuids:
-                    self._notify(other, {"op": "mode", "resource": uuid, "mode": self._manager.mode_for(other, uuid)})
+    def _session_opened(self, opened: Session) -> None:
+        """The container's other sessions share the devices of this one from now on."""
+        for uuid in opened.uuids:
+            self._device_shared(opened.grant, uuid, but=opened)
 
-    def _device_shared(self, grant: Grant, uuid: str) -> None:
+    def _device_shared(self, grant: Grant, uuid: str, but: Session | None = None) -> None:
+        """Notify the sessions that use the device, except `but`, of its present mode."""
         for session in grant.sessions:
-            if uuid in session.uuids:
+            if uuid in session.uuids and session is not but:
                 self._notify(session, {"op": "mode", "resource": uuid, "mode": self._manager.mode_for(session, uuid)})
 
     def _stop_asked(self, grant: Grant) -> None:
@@ -287,10 +286,7 @@ class JobService:
                 connection.send(resize_message(share))
 
     def _displaced(self, grant: Grant) -> None:
-        for session in grant.sessions:
-            connection = self._connection(session)
-            if connection is not None:
-                connection.close()
+        self._close(grant.sessions)
 
     def _telemetry_of(self, grant: Grant) -> Message:
         """The state of a grant's devices. For a shared device it lists only the processes of this grant."""
@@ -336,24 +332,26 @@ class JobService:
     def _release(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         self._manager.release(session.grant, whole(message, "steps_done", most=MAX_STEPS))
-        self._close_further(session.grant)
-        return _OK
+        return self._run_ended(session.grant)
 
     def _finish(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         self._manager.finish(session.grant, whole(message, "steps_done", most=MAX_STEPS))
-        self._close_further(session.grant)
-        return _OK
+        return self._run_ended(session.grant)
 
     def _fail(self, session: Session, message: Message) -> Message:
         check_speaks(session)
         self._manager.fail(session.grant, text(message, "reason"))
-        self._close_further(session.grant)
+        return self._run_ended(session.grant)
+
+    def _run_ended(self, grant: Grant) -> Message:
+        """The reply to the main session. Others are disconnected: when they connect again, the reply says that the run has
+        ended."""
+        self._close(grant.named.values())
         return _OK
 
-    def _close_further(self, grant: Grant) -> None:
-        """The run has ended: its other processes learn of it when they connect again."""
-        for session in list(grant.named.values()):
+    def _close(self, sessions: Iterable[Session]) -> None:
+        for session in list(sessions):
             if (connection := self._connection(session)) is not None:
                 connection.close()
 
