@@ -71,7 +71,7 @@ class GpuOffer:
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
         """The variables. If the container has several replicas of a device, the device is listed once. They name what the kubelet
-        allocated; which devices these ids stand for may change until the container attaches, when it is told."""
+        allocated; which devices these ids stand for may change until the container attaches; the reply names them."""
         visible = ",".join(dict.fromkeys(split_device_id(device_id)[0] for device_id in device_ids))
         variables = {
             names.TOKEN_VARIABLE: token,

@@ -70,7 +70,7 @@ class Pods:
         it, which neither begins nor resumes the run.
 
         The first time, it gets the devices and terms of `choice`. If another pod has one of these devices, it keeps those of its
-        slots, and an event says so.
+        slots, and an event gives the reason.
 
         With `identity` None the pod is unknown, and the token alone is accepted. With `steps_done` None the process has
         just started: it resumes at its job's progress (`known_steps` is the progress that the cluster knows of). Otherwise
@@ -150,7 +150,7 @@ class Pods:
         return slots.exchange(grant.slots, own, self._ledger.held_slots), problem
 
     def _unusable(self, placement: Placement, grant: Grant) -> str:
-        """Why the pod can't have these devices, whoever holds them; empty if it can."""
+        """Why the pod can't have these devices, even if nobody holds them; empty if it can."""
         if len(placement.devices) != len(grant.slots):
             return f"it names {len(placement.devices)} devices of this node, and the container has {len(grant.slots)}"
         for uuid in placement.devices:
@@ -174,7 +174,7 @@ class Pods:
         return ", ".join(sorted(g.name for g in grants if not set(slots).isdisjoint(g.slots))) or "nobody"
 
     def _report(self, grant: Grant, problem: str) -> None:
-        """Tell the pod's owner that it runs on other devices than its scheduler chose. The log has no event of this."""
+        """Emit an event for the pod: it runs on other devices than its scheduler chose. The node's log has no such event."""
         text = f"runs on {', '.join(grant.uuids)} and not where {ALLOCATION_ANNOTATION} says: {problem}"
         _log.warning("%s %s", grant.name, text)
         if grant.pod is not None:

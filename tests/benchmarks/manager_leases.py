@@ -2,7 +2,7 @@
 
 The manager is the real daemon with 64 devices; each client is a process of its own that attaches with its token and uses its
 own device back to back. "ours": a lease of each step, as clients of version 2 ask for it. "ours, reported": the device is the
-client's own, and the manager is told. "ours, shared": the devices may be shared, so each step is a demand that the manager
+client's own, and the manager gets reports. "ours, shared": the devices may be shared, so each step is a demand that the manager
 answers when the device's mode has decided. "one core": everything that serves (the manager; broker and manager) shares one
 core, the clients have the others. CPU is what the serving processes burn for one lease; it says what a machine with nothing
 else to do would reach, where leases per second also suffer from other load. The peer's settings are in `rabbitmq_peer`.

@@ -27,9 +27,9 @@ def test_the_figures_of_the_readme(experiment, policy):
     mean_s, _, makespan_s, utilisation, stops = (
         float(cell.strip(" %")) for cell in re.search(rf"^\| {policy} \| (.*) \|$", README, re.MULTILINE)[1].split("|")
     )
-    told = [mean_s, makespan_s, utilisation, stops]
+    stated = [mean_s, makespan_s, utilisation, stops]
     assert [found.mean_jct_s, found.makespan_s, 100 * found.utilisation, found.preemptions] == pytest.approx(
-        told, abs=0.051
+        stated, abs=0.051
     )
     assert (found.finished, found.failed) == (8, 0)
 

@@ -57,9 +57,9 @@ def test_the_predictions_and_bounds_of_the_readme(name, tmp_path):
     sjf, two = figures(run.simulate("sjf")), figures(run.simulate(INTERLEAVE))
     device_s, most = bound(run, sjf.makespan_s)
     makespans = [sjf.makespan_s, two.makespan_s, sjf.makespan_s / two.makespan_s, most]
-    told = row(f"predicted, `{name}`")
+    stated = row(f"predicted, `{name}`")
     assert [*makespans, sjf.mean_jct_s, two.mean_jct_s, sjf.mean_jct_s / two.mean_jct_s] == [
-        pytest.approx(cell, abs=0.0501 if cell > 2 else 0.00051) for cell in told
+        pytest.approx(cell, abs=0.0501 if cell > 2 else 0.00051) for cell in stated
     ]
     assert makespans[2] <= most
     assert device_s == pytest.approx(292.0, abs=0.05)  # the same in both: the models and their epochs are
@@ -90,10 +90,10 @@ def test_what_assumptions_change(name, fair, batches_of_256, tmp_path):
         return f",256,{int(found[1]) // 4},{4 * float(found[2]):g}"
 
     larger = [(r",64,(\d+),([\d.]+)", quarter)] + ([("0.0081", "0.0324")] if name == LISTED else [])
-    for edits, sharing, told in (([], "fair", fair), (larger, "fifo", batches_of_256)):
+    for edits, sharing, stated in (([], "fair", fair), (larger, "fifo", batches_of_256)):
         run = loaded(name, tmp_path, edits, sharing)
         ratio = figures(run.simulate("sjf")).makespan_s / figures(run.simulate(INTERLEAVE)).makespan_s
-        assert ratio == pytest.approx(told, abs=0.00051)
+        assert ratio == pytest.approx(stated, abs=0.00051)
 
 
 def test_a_job_of_each_queue_at_a_time_shortest_first(tmp_path):

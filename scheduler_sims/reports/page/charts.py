@@ -149,7 +149,7 @@ def gpus_of_jobs(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figur
 
 
 def _resized(held: Mapping[str, Sequence[int]]) -> bool:
-    """Whether a job of a few had different numbers of GPUs; areas of many jobs can't be told apart."""
+    """Whether a job of a few had different numbers of GPUs; the areas of many jobs would look alike."""
     return len(held) <= MOST_AREAS and any(len(set(gpus) - {0}) > 1 for gpus in held.values())
 
 

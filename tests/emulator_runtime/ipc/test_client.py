@@ -173,16 +173,16 @@ def test_a_stop_is_read_before_each_step(serve, client):
     client.release(1)
 
 
-def test_a_job_goes_on_while_the_manager_is_away_and_tells_it_afterwards(serve, client):
+def test_a_job_goes_on_while_the_manager_is_away_and_reports_afterwards(serve, client):
     server = serve([OK, None], [OK, None, OK])
     client.attach(0)
     client.lease(0, 50 * MS, 90 * MS)
     lose(client)
     assert client.lease(1, 50 * MS, 150 * MS) == Lease(150 * MS, 200 * MS)
     client.finish(2)
-    attachment, told, _ = server.received[1]
+    attachment, reported, _ = server.received[1]
     assert (attachment["steps_done"], attachment["after_ns"]) == (1, 90 * MS)
-    assert told == report(1, 150, 200)
+    assert reported == report(1, 150, 200)
     assert client.reconnects == 1
 
 
@@ -424,9 +424,9 @@ def test_a_further_process_names_its_session_and_counts_no_steps(serve, tmp_path
     client.lease(0, 50 * MS, 90 * MS)
     client.reserve(1, 2)
     client.close()
-    attachment, told, _ = server.received[0]
+    attachment, reported, _ = server.received[0]
     assert (attachment["session"], attachment["devices"], "steps_done" in attachment) == ("rank 3", [3], False)
-    assert told == {"op": "report", "from_ns": 90 * MS, "work_ns": 50 * MS, "until_ns": 140 * MS}
+    assert reported == {"op": "report", "from_ns": 90 * MS, "work_ns": 50 * MS, "until_ns": 140 * MS}
 
 
 def test_a_device_that_another_process_begins_to_use_is_demanded_from_then_on(serve, nameless):

@@ -1,4 +1,4 @@
-"""Policies that put several jobs on a device: what pods are told, what a successor reads, what doesn't fit."""
+"""Policies that put several jobs on a device: annotations of pods, adoption by a successor, what doesn't fit."""
 
 from __future__ import annotations
 

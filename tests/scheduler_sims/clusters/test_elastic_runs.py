@@ -156,18 +156,20 @@ def test_the_input_pipeline_prepares_each_sample_once(experiment):
 def test_remaining_times_with_other_allocations(experiment):
     class Asks(Sizes):
         def plan(self, view):
-            (job,), self.told = view.jobs.values(), {}
+            (job,), self.remaining_s = view.jobs.values(), {}
             for gpus, batch_size in ((2, 0), (4, 0), (4, 256)):
                 allocation = FreeSpace.empty(view).place(job.configurations[0].with_gpus(gpus))
-                self.told[gpus, batch_size] = view.remaining_with_s(job, replace(allocation, batch_size=batch_size))
-            self.told["as submitted"] = view.remaining_s(job)
+                self.remaining_s[gpus, batch_size] = view.remaining_with_s(
+                    job, replace(allocation, batch_size=batch_size)
+                )
+            self.remaining_s["as submitted"] = view.remaining_s(job)
             return super().plan(view)
 
     policy = Asks((0, (2, 1, 0)), (10, (4, 1, 0)))
     run(experiment(ONE), policy)
     left = 1 - policy.seen[-1][1] / 12800
     assert 0 < left < 1
-    assert policy.told == pytest.approx(
+    assert policy.remaining_s == pytest.approx(
         {
             (2, 0): left * 100 * step_s(2, 1, 128),
             (4, 0): left * 100 * step_s(4, 1, 128),

@@ -236,7 +236,7 @@ def test_a_policy_packs_two_jobs_on_a_device(simulate):
 
 
 def test_a_device_has_no_more_jobs_than_replicas(simulate):
-    """Room for four by shares, for two by replicas: the policy hears that the others don't fit."""
+    """Room for four by shares, for two by replicas: the loop reports that the others don't fit."""
     jobs = [Job(f"j{number}", gpu_s=10, steps=100) for number in range(3)]
     with pytest.raises(PolicyError, match="it needs 1 GPU of type Tesla-T4, 0 of the node's 1 are free"):
         simulate(PackTwo(250), [Node("n1", gpus=1, sharing="mps", replicas=2)], jobs)

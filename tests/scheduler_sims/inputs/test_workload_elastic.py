@@ -63,7 +63,7 @@ def test_what_can_not_be(refused, row, problem):
 
 
 def test_durations_hold_for_one_number_of_gpus(refused):
-    told = refused("job_id,num_gpus,max_gpus,gpu_duration_s\na,4,8,60\n")
-    assert told.startswith(
+    message = refused("job_id,num_gpus,max_gpus,gpu_duration_s\na,4,8,60\n")
+    assert message.startswith(
         "jobs.csv:2: min_gpus, max_gpus, max_nodes: are for models whose speed on any number of GPUs is known"
     )
