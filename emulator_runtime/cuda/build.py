@@ -31,7 +31,7 @@ LIBRARIES_VARIABLE = "EMUGPU_CUDA_LIBRARIES"
 """A directory with compiled libraries, for machines and images without a compiler."""
 
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
+_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
 _LINK = ("-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN", "-Wl,--build-id=none")
 _LIBRARIES = ("-ldl", "-lm", "-lrt")
 
