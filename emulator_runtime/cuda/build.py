@@ -32,7 +32,15 @@ LIBRARIES_VARIABLE = "EMUGPU_CUDA_LIBRARIES"
 
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
-_LINK = ("-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN", "-Wl,--build-id=none")
+_LINK = (
+    "-shared",
+    "-pthread",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,now",
+    "-Wl,--enable-new-dtags",
+    "-Wl,-rpath,$ORIGIN",
+    "-Wl,--build-id=none",
+)
 _LIBRARIES = ("-ldl", "-lm", "-lrt")
 
 
@@ -190,8 +198,9 @@ def _compiler(wanted: str | None) -> str:
     if path is None:
         raise BuildError(
             "the emulated CUDA libraries are compiled on first use, and this machine has no C compiler "
-            f"({', '.join(candidates)}): install one (Debian and Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install gcc), or name a directory that "
-            f"`emugpu cuda build --into DIR` has filled elsewhere: {LIBRARIES_VARIABLE}=DIR"
+            f"({', '.join(candidates)}): install one (Debian and Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install "
+            "gcc), or name a directory that `emugpu cuda build --into DIR` has filled on another machine: "
+            f"{LIBRARIES_VARIABLE}=DIR"
         )
     return path
 

@@ -25,9 +25,9 @@ class Family:
     """A library in all its releases.
 
     `sonames`: the CUDA release (12, 13) for which the library of that name is compiled. `aliases`: other file names under
-    which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none. `not_supported`: the status that
-    a function returns which isn't emulated. `prefixes`: how the names of its functions begin. `answers`: what functions
-    without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
+    which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none.
+    `not_supported`: the status that a function returns which isn't emulated. `prefixes`: how the names of its functions begin.
+    `answers`: what functions without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
     """
 
     name: str

@@ -48,8 +48,10 @@ class Support(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A function that `files` want of a library. `library`: its SONAME without a hash, or a family's name if the function is looked
-    up while the program runs."""
+    """A function that `files` want of a library.
+
+    `library`: its SONAME, without a hash; of a function that is looked up while the program runs, the newest one.
+    """
 
     library: str
     function: str

@@ -7,7 +7,6 @@
  *
  * Every process of the environment loads this, shells and compilers included: it allocates nothing, prints nothing, and looks
  * into the file system only for names that begin as NVIDIA's do. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
 #include <stdbool.h>
@@ -20,9 +19,8 @@ enum { LONGEST_DIRECTORY = 1024, LONGEST_NAME = 128, HASH_DIGITS = 8 };
 
 static char directory[LONGEST_DIRECTORY];
 
-static bool is_nvidia_name(const char *name)
-{
-    static const char *const beginnings[] = {"libcu", "libnccl", "libnv"};
+static bool is_redirected(const char *name) {
+    static const char *const beginnings[] = {"libcu", "libnccl", "libnv", "libemugpu"};
     for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
         if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0) {
             return true;
@@ -32,8 +30,7 @@ static bool is_nvidia_name(const char *name)
 }
 
 /* The bytes of "libcudart.3eda8113.so.13" that are a hash: from its dot or hyphen to before ".so"; 0 if there is none. */
-static size_t hash_length(const char *place)
-{
+static size_t hash_length(const char *place) {
     if (place[0] != '.' && place[0] != '-') {
         return 0;
     }
@@ -44,8 +41,7 @@ static size_t hash_length(const char *place)
 }
 
 /* Copies `name` without its hash to `to`; false if it is too long. */
-static bool copy_name(char to[static LONGEST_NAME], const char *name)
-{
+static bool copy_name(char to[static LONGEST_NAME], const char *name) {
     size_t length = 0;
     while (*name != '\0') {
         name += hash_length(name);
@@ -59,8 +55,7 @@ static bool copy_name(char to[static LONGEST_NAME], const char *name)
 }
 
 /* The directory that EMUGPU_CUDA_LIBRARIES names, else this library's own; empty if it is unknown or too long. */
-static void find_directory(void)
-{
+static void find_directory(void) {
     const char *from = getenv("EMUGPU_CUDA_LIBRARIES");
     size_t length = from == NULL ? 0 : strlen(from);
     if (length == 0 || from[0] != '/') {
@@ -76,28 +71,32 @@ static void find_directory(void)
     }
 }
 
-__attribute__((visibility("default"))) unsigned la_version(unsigned version)
-{
+__attribute__((visibility("default"))) unsigned la_version(unsigned version) {
     find_directory();
     return version < LAV_CURRENT ? version : LAV_CURRENT;
 }
 
-/* The linker copies the answer before it asks again on this thread. */
-__attribute__((visibility("default"))) char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
-{
-    static _Thread_local char path[LONGEST_DIRECTORY + LONGEST_NAME];
+/* The linker holds its lock while it asks, and copies the answer.
+ *
+ * It asks first about the name as the program gives it (LA_SER_ORIG), then about each path that it tries. A name with a hash is
+ * answered only then: the linker looks for a library's symbol versions by the name that the program needs, and adds that name to
+ * a library which it has already loaded from the same file only if it comes to this file by searching (glibc 2.31 to 2.36; else
+ * "Assertion `needed != NULL' failed"). As it then takes the path that it tried for the library's place, $ORIGIN isn't where the
+ * core is, and so the core is redirected, too. */
+__attribute__((visibility("default"))) char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag) {
+    static char path[LONGEST_DIRECTORY + LONGEST_NAME];
     (void)cookie;
-    (void)flag;
     const char *slash = strrchr(name, '/');
     const char *file = slash == NULL ? name : slash + 1;
-    if (directory[0] == '\0' || !is_nvidia_name(file)) {
+    if (directory[0] == '\0' || !is_redirected(file)) {
         return (char *)name;
     }
     size_t length = strlen(directory);
+    char *own_name = path + length + 1;
     memcpy(path, directory, length);
     path[length] = '/';
-    if (!copy_name(path + length + 1, file) || access(path, R_OK) != 0) {
+    if (!copy_name(own_name, file) || (flag == LA_SER_ORIG && slash == NULL && strcmp(own_name, file) != 0)) {
         return (char *)name;
     }
-    return path;
+    return access(path, R_OK) == 0 ? path : (char *)name;
 }
