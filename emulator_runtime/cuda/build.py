@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.cuda.elf import read_elf
-from emulator_runtime.cuda.families import FAMILIES, SOURCES, SYMBOLS, Family
+from emulator_runtime.cuda.families import CUDA_COMMON, FAMILIES, SOURCES, SYMBOLS, Family, common_sources
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.files import write_whole
 
@@ -41,6 +41,7 @@ _LINK = (
     "-Wl,-rpath,$ORIGIN",
     "-Wl,--build-id=none",
 )
+_EMPTY = (Path("-xc"), Path("/dev/null"))
 _LIBRARIES = ("-ldl", "-lm", "-lrt")
 
 
@@ -60,6 +61,7 @@ def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = (
     with tempfile.TemporaryDirectory(prefix="emugpu-cuda-") as scratch, ThreadPoolExecutor(_workers()) as pool:
         builder = _Builder(_compiler(compiler), tuple(flags), directory, Path(scratch), pool)
         builder.core()
+        builder.common()
         builder.redirector()
         emulated = dict(pool.map(lambda one: builder.library(*one), _libraries()))
     write_whole(directory / MANIFEST, json.dumps(emulated, indent=0, sort_keys=True), sync=False)
@@ -139,11 +141,17 @@ class _Builder:
     pool: ThreadPoolExecutor
 
     def core(self) -> None:
-        sources = sorted((SOURCES / "core").glob("*.c"))
-        objects = list(
-            self.pool.map(lambda source: self._compile(source, self.scratch / f"core-{source.stem}.o"), sources)
-        )
-        self._link(objects or [Path("-xc"), Path("/dev/null")], CORE, [])
+        self._link(self._compile_all("core", sorted((SOURCES / "core").glob("*.c"))), CORE, [])
+
+    def common(self) -> None:
+        """Linked by the libraries that name it, to the core."""
+        self._link(self._compile_all("common", common_sources()) or _EMPTY, CUDA_COMMON, self._linked((CORE,)))
+
+    def _compile_all(self, part: str, sources: Sequence[Path]) -> list[Path]:
+        return list(self.pool.map(lambda path: self._compile(path, self.scratch / f"{part}-{path.stem}.o"), sources))
+
+    def _linked(self, libraries: Iterable[str]) -> list[str]:
+        return [f"-L{self.directory}", "-Wl,--no-as-needed", *(f"-l:{name}" for name in libraries)]
 
     def redirector(self) -> None:
         """It is linked to nothing of ours: the dynamic linker loads it into a namespace of its own."""
@@ -159,7 +167,7 @@ class _Builder:
         generated = self.scratch / f"{soname}-stubs.c"
         generated.write_text(stubs(family, defined), encoding="ascii")
         objects = [*own, self._compile(generated, generated.with_suffix(".o"), release)]
-        options = [f"-L{self.directory}", "-Wl,--no-as-needed", f"-l:{CORE}"]
+        options = self._linked((CORE, *family.links))
         if family.version:
             script = self.scratch / f"{soname}.version"
             script.write_text(f"{family.version.replace('SONAME', soname)} {{ global: *; }};\n", encoding="ascii")
