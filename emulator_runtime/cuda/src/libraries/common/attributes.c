@@ -30,8 +30,7 @@ static const emu_architecture architectures[] = {
     {12, 0, 1536, 24, 64 * KIB, 64 * KIB, 100 * KIB, 99 * KIB, KIB, 64},
 };
 
-const emu_architecture *emu_architecture_of(const emu_device_info *device)
-{
+const emu_architecture *emu_architecture_of(const emu_device_info *device) {
     const emu_architecture *best = &architectures[0];
     for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
         const emu_architecture *entry = &architectures[i];
@@ -46,8 +45,7 @@ const emu_architecture *emu_architecture_of(const emu_device_info *device)
 
 /* The limits of textures and surfaces are those of compute capability 6.0 and later; the attributes are answered so that
  * programs can list them, but arrays and textures aren't emulated. */
-static bool texture_attribute(int attribute, int *value)
-{
+static bool texture_attribute(int attribute, int *value) {
     static const int limits[][2] = {
         {21, 131072}, {22, 131072}, {23, 65536}, {24, 16384}, {25, 16384}, {26, 16384}, {27, 32768}, {28, 32768}, {29, 2048},
         {42, 32768}, {43, 2048}, {44, 1}, {45, 32768}, {46, 32768}, {47, 8192}, {48, 8192}, {49, 32768}, {52, 32768}, {53, 32768},
@@ -64,27 +62,23 @@ static bool texture_attribute(int attribute, int *value)
     return false;
 }
 
-static int shared_per_multiprocessor(const emu_device_info *device, const emu_architecture *architecture)
-{
+static int shared_per_multiprocessor(const emu_device_info *device, const emu_architecture *architecture) {
     size_t given = device->shared_memory_per_multiprocessor;
     return given ? (int)given : architecture->shared_memory_per_multiprocessor;
 }
 
-static int shared_per_block_optin(const emu_device_info *device, const emu_architecture *architecture)
-{
+static int shared_per_block_optin(const emu_device_info *device, const emu_architecture *architecture) {
     size_t given = device->shared_memory_per_block_optin;
     return given ? (int)given : architecture->shared_memory_per_block_optin;
 }
 
 /* Of the L2 cache up to three quarters can be set aside for data that is to persist, since compute capability 8.0. */
-static int persisting_l2(const emu_device_info *device)
-{
+static int persisting_l2(const emu_device_info *device) {
     return device->capability_major >= 8 ? (int)(device->l2_bytes / 4 * 3) : 0;
 }
 
 /* Attributes by number, up to what CUDA 13.2 knows. Those that aren't named here are 0: a feature that isn't there. */
-static int attribute_value(const emu_device_info *device, int attribute)
-{
+static int attribute_value(const emu_device_info *device, int attribute) {
     const emu_architecture *architecture = emu_architecture_of(device);
     int value = 0;
     if (texture_attribute(attribute, &value)) {
@@ -127,7 +121,7 @@ static int attribute_value(const emu_device_info *device, int attribute)
     case 32: /* error correction */
         return 1;
     case 33: /* PCI bus; its device and domain are 0 */
-        return device->index + 1;
+        return device->pci_bus;
     case 36:
         return device->memory_clock_khz;
     case 37:
@@ -199,8 +193,7 @@ static int attribute_value(const emu_device_info *device, int attribute)
 
 enum { ATTRIBUTES_END = 162 }; /* CU_DEVICE_ATTRIBUTE_MAX */
 
-int emu_device_attribute(int *value, int attribute, int device)
-{
+int emu_device_attribute(int *value, int attribute, int device) {
     const emu_device_info *info = emu_device(device);
     if (value == NULL || attribute < 1 || attribute >= ATTRIBUTES_END) {
         return EMU_INVALID_VALUE;
@@ -212,8 +205,7 @@ int emu_device_attribute(int *value, int attribute, int device)
     return EMU_OK;
 }
 
-int emu_peer_attribute(int *value, int attribute, int source, int destination)
-{
+int emu_peer_attribute(int *value, int attribute, int source, int destination) {
     enum { PERFORMANCE_RANK = 1, ACCESS = 2, NATIVE_ATOMICS = 3, ARRAY_ACCESS = 4, PARTIAL_ATOMICS = 5 };
     if (value == NULL || attribute < PERFORMANCE_RANK || attribute > PARTIAL_ATOMICS) {
         return EMU_INVALID_VALUE;
@@ -226,13 +218,13 @@ int emu_peer_attribute(int *value, int attribute, int source, int destination)
     return EMU_OK;
 }
 
-int emu_pci_bus_id(char *text, int length, int device)
-{
-    char written[16];
-    if (emu_device(device) == NULL) {
+int emu_pci_bus_id(char *text, int length, int device) {
+    char written[32];
+    const emu_device_info *info = emu_device(device);
+    if (info == NULL) {
         return EMU_INVALID_DEVICE;
     }
-    int needed = snprintf(written, sizeof written, "0000:%02x:00.0", (unsigned)device + 1);
+    int needed = snprintf(written, sizeof written, "0000:%02x:00.0", (unsigned)info->pci_bus);
     if (text == NULL || length <= needed) {
         return EMU_INVALID_VALUE;
     }
@@ -240,8 +232,7 @@ int emu_pci_bus_id(char *text, int length, int device)
     return EMU_OK;
 }
 
-int emu_device_by_pci_bus_id(int *device, const char *text)
-{
+int emu_device_by_pci_bus_id(int *device, const char *text) {
     unsigned domain = 0, bus = 0, slot = 0;
     if (device == NULL || text == NULL) {
         return EMU_INVALID_VALUE;
@@ -250,9 +241,11 @@ int emu_device_by_pci_bus_id(int *device, const char *text)
     if (!complete && sscanf(text, "%x:%x", &bus, &slot) != 2) {
         return EMU_INVALID_VALUE;
     }
-    if (domain != 0 || slot != 0 || bus == 0 || bus > (unsigned)emu_device_count()) {
-        return EMU_INVALID_DEVICE;
+    for (int index = 0; domain == 0 && slot == 0 && index < emu_device_count(); index++) {
+        if (bus == (unsigned)emu_device(index)->pci_bus) {
+            *device = index;
+            return EMU_OK;
+        }
     }
-    *device = (int)bus - 1;
-    return EMU_OK;
+    return EMU_INVALID_DEVICE;
 }

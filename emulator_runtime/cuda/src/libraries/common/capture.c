@@ -17,13 +17,11 @@ static active_capture *captures;
 static atomic_int capture_count; /* spares calls the lock while nothing is captured */
 static __thread capture_mode thread_mode = CAPTURE_GLOBAL;
 
-static bool valid_mode(int mode)
-{
+static bool valid_mode(int mode) {
     return mode >= CAPTURE_GLOBAL && mode <= CAPTURE_RELAXED;
 }
 
-int emu_capture_exchange_mode(int *mode)
-{
+int emu_capture_exchange_mode(int *mode) {
     if (mode == NULL || !valid_mode(*mode)) {
         return EMU_INVALID_VALUE;
     }
@@ -33,8 +31,7 @@ int emu_capture_exchange_mode(int *mode)
     return EMU_OK;
 }
 
-int emu_capture_start(void *stream, emu_graph *graph, int mode)
-{
+int emu_capture_start(void *stream, emu_graph *graph, int mode) {
     emu_stream *captured = emu_stream_of(stream);
     if (!valid_mode(mode)) {
         return EMU_INVALID_VALUE;
@@ -65,8 +62,7 @@ int emu_capture_start(void *stream, emu_graph *graph, int mode)
     return EMU_OK;
 }
 
-static active_capture **find(const emu_stream *stream)
-{
+static active_capture **find(const emu_stream *stream) {
     active_capture **place = &captures;
     while (*place != NULL && (*place)->stream != stream) {
         place = &(*place)->next;
@@ -74,8 +70,7 @@ static active_capture **find(const emu_stream *stream)
     return place;
 }
 
-static void remove_entry(active_capture **place)
-{
+static void remove_entry(active_capture **place) {
     active_capture *entry = *place;
     *place = entry->next;
     free(entry);
@@ -83,8 +78,7 @@ static void remove_entry(active_capture **place)
 }
 
 /* The capture of `stream` is forgotten, unless it belongs to another thread. */
-static int take_out(const emu_stream *stream)
-{
+static int take_out(const emu_stream *stream) {
     pthread_mutex_lock(&lock);
     active_capture **place = find(stream);
     active_capture *entry = *place;
@@ -96,8 +90,7 @@ static int take_out(const emu_stream *stream)
     return foreign ? RESULT_CAPTURE_WRONG_THREAD : EMU_OK;
 }
 
-int emu_capture_stop(void *stream, emu_graph **graph)
-{
+int emu_capture_stop(void *stream, emu_graph **graph) {
     emu_stream *captured = emu_stream_of(stream);
     if (graph == NULL) {
         return EMU_INVALID_VALUE;
@@ -110,15 +103,16 @@ int emu_capture_stop(void *stream, emu_graph **graph)
     if (status != EMU_OK) {
         return status;
     }
+    emu_graph *captured_graph = NULL;
+    emu_capture_of(captured, NULL, &captured_graph);
     status = emu_capture_end(captured, graph);
-    if (status == EMU_OK && !emu_handle_add(*graph, HANDLE_GRAPH)) {
-        return EMU_OUT_OF_MEMORY;
+    if (status != EMU_OK && captured_graph != NULL && !emu_graph_valid(captured_graph)) {
+        emu_graph_forget(captured_graph);
     }
     return status;
 }
 
-void emu_capture_forget(void *stream)
-{
+void emu_capture_forget(void *stream) {
     pthread_mutex_lock(&lock);
     active_capture **place = find(stream);
     if (*place != NULL) {
@@ -127,8 +121,7 @@ void emu_capture_forget(void *stream)
     pthread_mutex_unlock(&lock);
 }
 
-int emu_capture_permits(void)
-{
+int emu_capture_permits(void) {
     if (atomic_load_explicit(&capture_count, memory_order_relaxed) == 0 || thread_mode == CAPTURE_RELAXED) {
         return EMU_OK;
     }
@@ -145,6 +138,6 @@ int emu_capture_permits(void)
     if (forbidding == NULL) {
         return EMU_OK;
     }
-    emu_stream_synchronize(forbidding); /* not allowed either, and so it breaks the capture */
+    emu_capture_break(forbidding);
     return EMU_CAPTURE_UNSUPPORTED;
 }

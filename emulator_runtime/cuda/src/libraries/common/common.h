@@ -37,7 +37,7 @@ EMU_EXPORT const char *emu_error_text(int result);         /* "out of memory" */
 
 /* ---- handles.c: which of the objects made here are alive ---- */
 
-typedef enum { HANDLE_NONE, HANDLE_GRAPH, HANDLE_GRAPH_EXEC, HANDLE_USER_OBJECT, HANDLE_MODULE, HANDLE_POOL, HANDLE_LOG_CALLBACK } handle_kind;
+typedef enum { HANDLE_NONE, HANDLE_GRAPH_EXEC, HANDLE_USER_OBJECT, HANDLE_MODULE, HANDLE_POOL } handle_kind;
 
 EMU_EXPORT bool emu_handle_add(const void *handle, handle_kind kind); /* false: out of memory */
 EMU_EXPORT bool emu_handle_is(const void *handle, handle_kind kind);
@@ -109,7 +109,9 @@ EMU_EXPORT int emu_graph_copy(emu_graph *graph, emu_graph **copy);
 EMU_EXPORT int emu_graph_instantiate(emu_graph *graph, unsigned long long flags, emu_graph **executable);
 EMU_EXPORT int emu_graph_count(emu_graph *graph, void **nodes, size_t *count);
 EMU_EXPORT int emu_graph_run(emu_graph *executable, void *stream);
-EMU_EXPORT int emu_graph_delete(emu_graph *graph, handle_kind kind);
+EMU_EXPORT int emu_graph_delete(emu_graph *graph, bool executable);
+/* Let go of the objects of a graph that the core has destroyed. */
+EMU_EXPORT void emu_graph_forget(emu_graph *graph);
 EMU_EXPORT int emu_graph_flags(emu_graph *executable, unsigned long long *flags);
 
 EMU_EXPORT int emu_user_object_new(emu_user_object **object, void *data, void (*destroy)(void *), unsigned count, unsigned flags);
@@ -232,6 +234,8 @@ EMU_EXPORT void emu_registry_add_kernel(emu_registry_owner *owner, const void *s
 EMU_EXPORT void emu_registry_add_variable(emu_registry_owner *owner, const void *symbol, const char *name, size_t bytes);
 /* The kernel of a host function's address, or `symbol` itself if it is a kernel's handle; NULL: neither. */
 EMU_EXPORT emu_kernel *emu_registry_kernel(const void *symbol);
+/* The device's memory is gone, and with it that of the variables. */
+EMU_EXPORT void emu_registry_reset(int device);
 /* A variable's memory on the current device, and its size. */
 EMU_EXPORT int emu_registry_variable(const void *symbol, void **address, size_t *bytes);
 

@@ -6,7 +6,6 @@
 
 typedef struct {
     unsigned retained;     /* by cuDevicePrimaryCtxRetain */
-    atomic_bool in_use;    /* the runtime has made its context current */
     unsigned flags;
     bool limits_set;
     size_t limits[11];
@@ -17,8 +16,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static device_choices choices[EMU_MAX_DEVICES];
 static atomic_bool started;
 
-int emu_initialize(void)
-{
+int emu_initialize(void) {
     emu_status status = emu_start();
     if (status == EMU_OK) {
         atomic_store(&started, true);
@@ -26,13 +24,11 @@ int emu_initialize(void)
     return status;
 }
 
-bool emu_initialized(void)
-{
+bool emu_initialized(void) {
     return atomic_load_explicit(&started, memory_order_acquire);
 }
 
-int emu_use_device(int device)
-{
+int emu_use_device(int device) {
     if (!emu_initialized()) {
         int status = emu_initialize();
         if (status != EMU_OK) {
@@ -43,21 +39,18 @@ int emu_use_device(int device)
     if (context == NULL) {
         return EMU_INVALID_DEVICE;
     }
-    atomic_store(&choices[device].in_use, true);
     emu_context_set_current(context);
     return EMU_OK;
 }
 
-int emu_use_context(void)
-{
+int emu_use_context(void) {
     if (emu_context_current() != NULL) {
         return EMU_OK;
     }
     return emu_use_device(0);
 }
 
-int emu_primary_retain(int device)
-{
+int emu_primary_retain(int device) {
     if (emu_device(device) == NULL) {
         return EMU_INVALID_DEVICE;
     }
@@ -67,8 +60,7 @@ int emu_primary_retain(int device)
     return EMU_OK;
 }
 
-int emu_primary_release(int device)
-{
+int emu_primary_release(int device) {
     if (emu_device(device) == NULL) {
         return EMU_INVALID_DEVICE;
     }
@@ -79,8 +71,7 @@ int emu_primary_release(int device)
     return was_retained ? EMU_OK : EMU_INVALID_CONTEXT;
 }
 
-int emu_primary_state(int device, unsigned *flags, int *active)
-{
+int emu_primary_state(int device, unsigned *flags, int *active) {
     if (flags == NULL || active == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -89,13 +80,12 @@ int emu_primary_state(int device, unsigned *flags, int *active)
     }
     pthread_mutex_lock(&lock);
     *flags = choices[device].flags;
-    *active = choices[device].retained > 0 || atomic_load(&choices[device].in_use);
+    *active = choices[device].retained > 0 || emu_context_in_use(device);
     pthread_mutex_unlock(&lock);
     return EMU_OK;
 }
 
-int emu_primary_set_flags(int device, unsigned flags)
-{
+int emu_primary_set_flags(int device, unsigned flags) {
     const unsigned known = 0xff; /* how to wait, mapping of host memory, local memory, dumps, synchronous copies */
     if (emu_device(device) == NULL) {
         return EMU_INVALID_DEVICE;
@@ -112,8 +102,7 @@ int emu_primary_set_flags(int device, unsigned flags)
 enum { LIMIT_STACK = 0, LIMIT_PRINTF = 1, LIMIT_HEAP = 2, LIMIT_SYNC_DEPTH = 3, LIMIT_LAUNCHES = 4, LIMIT_L2_FETCH = 5, LIMIT_PERSISTING_L2 = 6 };
 
 /* As a context has them at first. */
-static void set_default_limits(device_choices *choice)
-{
+static void set_default_limits(device_choices *choice) {
     choice->limits[LIMIT_STACK] = 1024;
     choice->limits[LIMIT_PRINTF] = 1 << 20;
     choice->limits[LIMIT_HEAP] = 8 << 20;
@@ -123,8 +112,7 @@ static void set_default_limits(device_choices *choice)
     choice->limits_set = true;
 }
 
-static int check_limit(int device, int limit)
-{
+static int check_limit(int device, int limit) {
     const emu_device_info *info = emu_device(device);
     if (info == NULL) {
         return EMU_INVALID_DEVICE;
@@ -138,8 +126,7 @@ static int check_limit(int device, int limit)
     return gone || too_new || limit > LIMIT_PERSISTING_L2 ? RESULT_UNSUPPORTED_LIMIT : EMU_OK;
 }
 
-int emu_limit_get(int device, int limit, size_t *value)
-{
+int emu_limit_get(int device, int limit, size_t *value) {
     if (value == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -156,8 +143,7 @@ int emu_limit_get(int device, int limit, size_t *value)
     return EMU_OK;
 }
 
-int emu_limit_set(int device, int limit, size_t value)
-{
+int emu_limit_set(int device, int limit, size_t value) {
     int status = check_limit(device, limit);
     if (status != EMU_OK) {
         return status;
@@ -179,15 +165,13 @@ int emu_limit_set(int device, int limit, size_t value)
     return EMU_OK;
 }
 
-bool emu_peer_possible(int device, int peer)
-{
+bool emu_peer_possible(int device, int peer) {
     const emu_device_info *one = emu_device(device);
     const emu_device_info *other = emu_device(peer);
     return one != NULL && other != NULL && device != peer && one->peer_link_bytes_per_s > 0 && other->peer_link_bytes_per_s > 0;
 }
 
-int emu_peer_enable(int device, int peer)
-{
+int emu_peer_enable(int device, int peer) {
     if (emu_device(device) == NULL || emu_device(peer) == NULL || device == peer) {
         return EMU_INVALID_DEVICE;
     }
@@ -201,8 +185,7 @@ int emu_peer_enable(int device, int peer)
     return was_enabled ? RESULT_PEER_ACCESS_ALREADY_ENABLED : EMU_OK;
 }
 
-int emu_peer_disable(int device, int peer)
-{
+int emu_peer_disable(int device, int peer) {
     if (emu_device(device) == NULL || emu_device(peer) == NULL) {
         return EMU_INVALID_DEVICE;
     }
@@ -213,13 +196,12 @@ int emu_peer_disable(int device, int peer)
     return was_enabled ? EMU_OK : RESULT_PEER_ACCESS_NOT_ENABLED;
 }
 
-/* Memory, streams and events are left as they are: the core has no list of a device's objects that it could empty safely. */
-int emu_primary_reset(int device)
-{
+int emu_primary_reset(int device) {
     if (emu_device(device) == NULL) {
         return EMU_INVALID_DEVICE;
     }
-    int status = emu_device_synchronize(device);
+    emu_registry_reset(device);
+    int status = emu_device_reset(device);
     if (status != EMU_OK) {
         return status;
     }

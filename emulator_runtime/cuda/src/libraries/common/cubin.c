@@ -16,8 +16,7 @@ typedef struct {
     size_t names_bytes;
 } elf_file;
 
-static bool open_file(elf_file *file, const void *image)
-{
+static bool open_file(elf_file *file, const void *image) {
     Elf64_Ehdr header;
     memcpy(&header, image, sizeof header);
     if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shoff % 8 != 0) {
@@ -37,13 +36,11 @@ static bool open_file(elf_file *file, const void *image)
     return inside && names->sh_size > 0 && file->names[names->sh_size - 1] == 0;
 }
 
-static const char *section_name(const elf_file *file, const Elf64_Shdr *section)
-{
+static const char *section_name(const elf_file *file, const Elf64_Shdr *section) {
     return section->sh_name < file->names_bytes ? file->names + section->sh_name : "";
 }
 
-static size_t shared_bytes(const elf_file *file, const char *kernel)
-{
+static size_t shared_bytes(const elf_file *file, const char *kernel) {
     static const char prefix[] = ".nv.shared.";
     for (size_t i = 0; i < file->count; i++) {
         const char *name = section_name(file, &file->sections[i]);
@@ -54,8 +51,7 @@ static size_t shared_bytes(const elf_file *file, const char *kernel)
     return 0;
 }
 
-static bool read_kernels(const elf_file *file, const cubin_reader *reader)
-{
+static bool read_kernels(const elf_file *file, const cubin_reader *reader) {
     static const char prefix[] = ".text.";
     for (size_t i = 0; i < file->count; i++) {
         const char *name = section_name(file, &file->sections[i]);
@@ -72,8 +68,7 @@ static bool read_kernels(const elf_file *file, const cubin_reader *reader)
     return true;
 }
 
-static bool read_symbols(const elf_file *file, const Elf64_Shdr *table, const cubin_reader *reader)
-{
+static bool read_symbols(const elf_file *file, const Elf64_Shdr *table, const cubin_reader *reader) {
     if (table->sh_link >= file->count || table->sh_offset >= file->bytes || table->sh_size > file->bytes - table->sh_offset) {
         return false;
     }
@@ -92,8 +87,7 @@ static bool read_symbols(const elf_file *file, const Elf64_Shdr *table, const cu
     return true;
 }
 
-bool cubin_read(const void *image, const cubin_reader *reader)
-{
+bool cubin_read(const void *image, const cubin_reader *reader) {
     elf_file file;
     if (memcmp(image, ELFMAG, SELFMAG) != 0 || !open_file(&file, image) || !read_kernels(&file, reader)) {
         return false;

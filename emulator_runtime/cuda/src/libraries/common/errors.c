@@ -153,8 +153,7 @@ static const error_entry errors[] = {
     {10000, NULL, "cudaErrorApiFailureBase", "API failure base"},
 };
 
-static const error_entry *find(int result)
-{
+static const error_entry *find(int result) {
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         if (errors[i].result == result) {
             return &errors[i];
@@ -163,20 +162,17 @@ static const error_entry *find(int result)
     return NULL;
 }
 
-const char *emu_error_driver_name(int result)
-{
+const char *emu_error_driver_name(int result) {
     const error_entry *entry = find(result);
     return entry ? entry->driver_name : NULL;
 }
 
-const char *emu_error_runtime_name(int result)
-{
+const char *emu_error_runtime_name(int result) {
     const error_entry *entry = find(result);
     return entry ? entry->runtime_name : NULL;
 }
 
-const char *emu_error_text(int result)
-{
+const char *emu_error_text(int result) {
     const error_entry *entry = find(result);
     return entry ? entry->text : NULL;
 }

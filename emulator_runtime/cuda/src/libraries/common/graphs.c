@@ -28,9 +28,13 @@ typedef struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pointer_map records; /* from emu_graph * */
 
+/* A graph that isn't executable; the core doesn't tell them apart. */
+static bool is_graph(const emu_graph *graph) {
+    return emu_graph_valid(graph) && !emu_handle_is(graph, HANDLE_GRAPH_EXEC);
+}
+
 /* NULL: out of memory. The lock is held. */
-static graph_record *record_of(const emu_graph *graph)
-{
+static graph_record *record_of(const emu_graph *graph) {
     graph_record *record = pointer_map_get(&records, graph);
     if (record != NULL) {
         return record;
@@ -44,8 +48,7 @@ static graph_record *record_of(const emu_graph *graph)
 }
 
 /* The destructor runs without the lock: it may call functions of graphs. */
-static void drop_references(emu_user_object *object, unsigned count)
-{
+static void drop_references(emu_user_object *object, unsigned count) {
     if (!emu_handle_is(object, HANDLE_USER_OBJECT)) { /* the program has released more references than it had */
         return;
     }
@@ -59,8 +62,7 @@ static void drop_references(emu_user_object *object, unsigned count)
     }
 }
 
-static int hold(graph_record *record, emu_user_object *object, unsigned count)
-{
+static int hold(graph_record *record, emu_user_object *object, unsigned count) {
     holding *added = malloc(sizeof *added);
     if (record == NULL || added == NULL) {
         free(added);
@@ -74,8 +76,7 @@ static int hold(graph_record *record, emu_user_object *object, unsigned count)
 }
 
 /* What is copied from a graph keeps its objects alive as well. */
-static int inherit(emu_graph *copy, const emu_graph *graph, unsigned long long flags)
-{
+static int inherit(emu_graph *copy, const emu_graph *graph, unsigned long long flags) {
     int status = EMU_OK;
     pthread_mutex_lock(&lock);
     graph_record *record = record_of(copy);
@@ -96,12 +97,8 @@ static int inherit(emu_graph *copy, const emu_graph *graph, unsigned long long f
     return status;
 }
 
-static int copy_graph(emu_graph *graph, handle_kind kind, unsigned long long flags, emu_graph **copy)
-{
-    if (copy == NULL) {
-        return EMU_INVALID_VALUE;
-    }
-    if (!emu_handle_is(graph, HANDLE_GRAPH)) {
+static int copy_graph(emu_graph *graph, bool executable, unsigned long long flags, emu_graph **copy) {
+    if (copy == NULL || !is_graph(graph)) {
         return EMU_INVALID_VALUE;
     }
     emu_graph *made = NULL;
@@ -109,55 +106,38 @@ static int copy_graph(emu_graph *graph, handle_kind kind, unsigned long long fla
     if (status != EMU_OK) {
         return status;
     }
-    if (!emu_handle_add(made, kind)) {
+    if (executable && !emu_handle_add(made, HANDLE_GRAPH_EXEC)) {
         emu_graph_destroy(made);
         return EMU_OUT_OF_MEMORY;
     }
     status = inherit(made, graph, flags);
     if (status != EMU_OK) {
-        emu_graph_delete(made, kind);
+        emu_graph_delete(made, executable);
         return status;
     }
     *copy = made;
     return EMU_OK;
 }
 
-int emu_graph_new(emu_graph **graph)
-{
-    if (graph == NULL) {
-        return EMU_INVALID_VALUE;
-    }
-    emu_graph *made = NULL;
-    int status = emu_graph_create(&made);
-    if (status != EMU_OK) {
-        return status;
-    }
-    if (!emu_handle_add(made, HANDLE_GRAPH)) {
-        emu_graph_destroy(made);
-        return EMU_OUT_OF_MEMORY;
-    }
-    *graph = made;
-    return EMU_OK;
+int emu_graph_new(emu_graph **graph) {
+    return emu_graph_create(graph);
 }
 
-int emu_graph_copy(emu_graph *graph, emu_graph **copy)
-{
-    return copy_graph(graph, HANDLE_GRAPH, 0, copy);
+int emu_graph_copy(emu_graph *graph, emu_graph **copy) {
+    return copy_graph(graph, false, 0, copy);
 }
 
-int emu_graph_instantiate(emu_graph *graph, unsigned long long flags, emu_graph **executable)
-{
+int emu_graph_instantiate(emu_graph *graph, unsigned long long flags, emu_graph **executable) {
     const unsigned long long known = 0xf; /* free memory at launch, upload, launch from the device, priorities of nodes */
     if (flags & ~known) {
         return EMU_INVALID_VALUE;
     }
-    return copy_graph(graph, HANDLE_GRAPH_EXEC, flags, executable);
+    return copy_graph(graph, true, flags, executable);
 }
 
 /* The number alone: a captured graph keeps the order of its work, not nodes that could be looked at one by one. */
-int emu_graph_count(emu_graph *graph, void **nodes, size_t *count)
-{
-    if (count == NULL || !emu_handle_is(graph, HANDLE_GRAPH)) {
+int emu_graph_count(emu_graph *graph, void **nodes, size_t *count) {
+    if (count == NULL || !is_graph(graph)) {
         return EMU_INVALID_VALUE;
     }
     if (nodes != NULL && emu_graph_nodes(graph) > 0) {
@@ -167,8 +147,7 @@ int emu_graph_count(emu_graph *graph, void **nodes, size_t *count)
     return EMU_OK;
 }
 
-int emu_graph_run(emu_graph *executable, void *stream)
-{
+int emu_graph_run(emu_graph *executable, void *stream) {
     emu_stream *target = emu_stream_of(stream);
     if (!emu_handle_is(executable, HANDLE_GRAPH_EXEC)) {
         return EMU_INVALID_VALUE;
@@ -176,15 +155,10 @@ int emu_graph_run(emu_graph *executable, void *stream)
     return target == NULL ? EMU_INVALID_HANDLE : emu_graph_launch(executable, target);
 }
 
-int emu_graph_delete(emu_graph *graph, handle_kind kind)
-{
-    if (!emu_handle_remove(graph, kind)) {
-        return EMU_INVALID_VALUE;
-    }
+void emu_graph_forget(emu_graph *graph) {
     pthread_mutex_lock(&lock);
     graph_record *record = pointer_map_remove(&records, graph);
     pthread_mutex_unlock(&lock);
-    int status = emu_graph_destroy(graph);
     holding *entry = record ? record->holdings : NULL;
     while (entry != NULL) {
         holding *next = entry->next;
@@ -193,11 +167,21 @@ int emu_graph_delete(emu_graph *graph, handle_kind kind)
         entry = next;
     }
     free(record);
+}
+
+int emu_graph_delete(emu_graph *graph, bool executable) {
+    bool ours = executable ? emu_handle_remove(graph, HANDLE_GRAPH_EXEC) : is_graph(graph);
+    if (!ours) {
+        return EMU_INVALID_VALUE;
+    }
+    int status = emu_graph_destroy(graph);
+    if (status == EMU_OK) {
+        emu_graph_forget(graph);
+    }
     return status;
 }
 
-int emu_graph_flags(emu_graph *executable, unsigned long long *flags)
-{
+int emu_graph_flags(emu_graph *executable, unsigned long long *flags) {
     if (flags == NULL || !emu_handle_is(executable, HANDLE_GRAPH_EXEC)) {
         return EMU_INVALID_VALUE;
     }
@@ -210,8 +194,7 @@ int emu_graph_flags(emu_graph *executable, unsigned long long *flags)
 
 enum { NO_DESTRUCTOR_SYNC = 1, MOVE_REFERENCES = 1 };
 
-int emu_user_object_new(emu_user_object **object, void *data, void (*destroy)(void *), unsigned count, unsigned flags)
-{
+int emu_user_object_new(emu_user_object **object, void *data, void (*destroy)(void *), unsigned count, unsigned flags) {
     /* The driver demands this flag: it says that the program doesn't wait for the destructor. */
     if (object == NULL || destroy == NULL || count == 0 || count > INT_MAX || flags != NO_DESTRUCTOR_SYNC) {
         return EMU_INVALID_VALUE;
@@ -229,13 +212,11 @@ int emu_user_object_new(emu_user_object **object, void *data, void (*destroy)(vo
     return EMU_OK;
 }
 
-static bool valid_count(const emu_user_object *object, unsigned count)
-{
+static bool valid_count(const emu_user_object *object, unsigned count) {
     return count > 0 && count <= INT_MAX && emu_handle_is(object, HANDLE_USER_OBJECT);
 }
 
-int emu_user_object_retain(emu_user_object *object, unsigned count)
-{
+int emu_user_object_retain(emu_user_object *object, unsigned count) {
     if (!valid_count(object, count)) {
         return EMU_INVALID_VALUE;
     }
@@ -245,8 +226,7 @@ int emu_user_object_retain(emu_user_object *object, unsigned count)
     return EMU_OK;
 }
 
-int emu_user_object_release(emu_user_object *object, unsigned count)
-{
+int emu_user_object_release(emu_user_object *object, unsigned count) {
     if (!valid_count(object, count)) {
         return EMU_INVALID_VALUE;
     }
@@ -260,9 +240,8 @@ int emu_user_object_release(emu_user_object *object, unsigned count)
     return EMU_OK;
 }
 
-int emu_graph_retain_object(emu_graph *graph, emu_user_object *object, unsigned count, unsigned flags)
-{
-    if (!emu_handle_is(graph, HANDLE_GRAPH) || !valid_count(object, count) || flags & ~(unsigned)MOVE_REFERENCES) {
+int emu_graph_retain_object(emu_graph *graph, emu_user_object *object, unsigned count, unsigned flags) {
+    if (!is_graph(graph) || !valid_count(object, count) || flags & ~(unsigned)MOVE_REFERENCES) {
         return EMU_INVALID_VALUE;
     }
     pthread_mutex_lock(&lock);
@@ -275,8 +254,7 @@ int emu_graph_retain_object(emu_graph *graph, emu_user_object *object, unsigned 
 }
 
 /* Take up to `count` references from the graph's holdings; answers how many there were. The lock is held. */
-static unsigned take_back(graph_record *record, const emu_user_object *object, unsigned count)
-{
+static unsigned take_back(graph_record *record, const emu_user_object *object, unsigned count) {
     unsigned taken = 0;
     holding **place = &record->holdings;
     while (*place != NULL && taken < count) {
@@ -296,9 +274,8 @@ static unsigned take_back(graph_record *record, const emu_user_object *object, u
     return taken;
 }
 
-int emu_graph_release_object(emu_graph *graph, emu_user_object *object, unsigned count)
-{
-    if (!emu_handle_is(graph, HANDLE_GRAPH) || !valid_count(object, count)) {
+int emu_graph_release_object(emu_graph *graph, emu_user_object *object, unsigned count) {
+    if (!is_graph(graph) || !valid_count(object, count)) {
         return EMU_INVALID_VALUE;
     }
     pthread_mutex_lock(&lock);

@@ -9,29 +9,25 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pointer_map kinds;
 
-static handle_kind kind_of(const void *handle)
-{
+static handle_kind kind_of(const void *handle) {
     return (handle_kind)(uintptr_t)pointer_map_get(&kinds, handle);
 }
 
-bool emu_handle_add(const void *handle, handle_kind kind)
-{
+bool emu_handle_add(const void *handle, handle_kind kind) {
     pthread_mutex_lock(&lock);
     bool added = pointer_map_set(&kinds, handle, (void *)(uintptr_t)kind);
     pthread_mutex_unlock(&lock);
     return added;
 }
 
-bool emu_handle_is(const void *handle, handle_kind kind)
-{
+bool emu_handle_is(const void *handle, handle_kind kind) {
     pthread_mutex_lock(&lock);
     bool same = kind_of(handle) == kind;
     pthread_mutex_unlock(&lock);
     return same;
 }
 
-bool emu_handle_remove(const void *handle, handle_kind kind)
-{
+bool emu_handle_remove(const void *handle, handle_kind kind) {
     pthread_mutex_lock(&lock);
     bool same = kind_of(handle) == kind;
     if (same) {

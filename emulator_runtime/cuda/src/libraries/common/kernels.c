@@ -14,8 +14,7 @@ static const emu_kernel_traits typical = {.registers = 32, .maximum_threads = 10
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pointer_map special; /* from emu_kernel * to emu_kernel_traits, where they differ from the typical ones */
 
-emu_kernel_traits emu_kernel_traits_of(const emu_kernel *kernel)
-{
+emu_kernel_traits emu_kernel_traits_of(const emu_kernel *kernel) {
     pthread_rwlock_rdlock(&lock);
     const emu_kernel_traits *found = pointer_map_get(&special, kernel);
     emu_kernel_traits traits = found ? *found : typical;
@@ -23,8 +22,7 @@ emu_kernel_traits emu_kernel_traits_of(const emu_kernel *kernel)
     return traits;
 }
 
-int emu_kernel_set_traits(emu_kernel *kernel, const emu_kernel_traits *traits)
-{
+int emu_kernel_set_traits(emu_kernel *kernel, const emu_kernel_traits *traits) {
     pthread_rwlock_wrlock(&lock);
     emu_kernel_traits *kept = pointer_map_get(&special, kernel);
     if (kept == NULL) {
@@ -41,13 +39,11 @@ int emu_kernel_set_traits(emu_kernel *kernel, const emu_kernel_traits *traits)
 }
 
 /* 80 for compute capability 8.0. */
-static int code_version(const emu_device_info *device)
-{
+static int code_version(const emu_device_info *device) {
     return device->capability_major * 10 + device->capability_minor;
 }
 
-int emu_kernel_attribute(const emu_kernel *kernel, int attribute, int device, int *value)
-{
+int emu_kernel_attribute(const emu_kernel *kernel, int attribute, int device, int *value) {
     const emu_device_info *info = emu_device(device);
     if (value == NULL) {
         return EMU_INVALID_VALUE;
@@ -85,8 +81,7 @@ int emu_kernel_attribute(const emu_kernel *kernel, int attribute, int device, in
     return EMU_OK;
 }
 
-static int set_trait(emu_kernel_traits *traits, int attribute, int value, int shared_limit)
-{
+static int set_trait(emu_kernel_traits *traits, int attribute, int value, int shared_limit) {
     switch (attribute) {
     case TRAIT_DYNAMIC_SHARED:
         traits->dynamic_shared_bytes = value;
@@ -114,8 +109,7 @@ static int set_trait(emu_kernel_traits *traits, int attribute, int value, int sh
     }
 }
 
-int emu_kernel_set_attribute(emu_kernel *kernel, int attribute, int device, int value)
-{
+int emu_kernel_set_attribute(emu_kernel *kernel, int attribute, int device, int value) {
     int shared_limit = 0;
     if (!emu_kernel_valid(kernel)) {
         return EMU_INVALID_HANDLE;
@@ -129,15 +123,13 @@ int emu_kernel_set_attribute(emu_kernel *kernel, int attribute, int device, int 
     return status == EMU_OK ? emu_kernel_set_traits(kernel, &traits) : status;
 }
 
-static long round_up(long value, long unit)
-{
+static long round_up(long value, long unit) {
     return (value + unit - 1) / unit * unit;
 }
 
 /* How many blocks the shared memory of a multiprocessor holds. It is given out in units of 128 bytes since compute capability
  * 8.0, of 256 before. */
-static long blocks_by_shared(const emu_device_info *device, long bytes)
-{
+static long blocks_by_shared(const emu_device_info *device, long bytes) {
     const emu_architecture *architecture = emu_architecture_of(device);
     int available = 0;
     emu_device_attribute(&available, 81, device->index);
@@ -147,8 +139,7 @@ static long blocks_by_shared(const emu_device_info *device, long bytes)
 }
 
 /* Registers are given to warps in units of 256; warps go to the four parts of a multiprocessor. */
-static long blocks_by_registers(const emu_device_info *device, int registers, long warps)
-{
+static long blocks_by_registers(const emu_device_info *device, int registers, long warps) {
     const emu_architecture *architecture = emu_architecture_of(device);
     enum { UNIT = 256, PARTS = 4 };
     long per_warp = round_up((long)registers * WARP, UNIT);
@@ -159,13 +150,11 @@ static long blocks_by_registers(const emu_device_info *device, int registers, lo
     return warps_held / warps;
 }
 
-static long least(long one, long other)
-{
+static long least(long one, long other) {
     return one < other ? one : other;
 }
 
-int emu_occupancy(const emu_kernel *kernel, int device, int block_threads, size_t dynamic_shared_bytes, int *blocks)
-{
+int emu_occupancy(const emu_kernel *kernel, int device, int block_threads, size_t dynamic_shared_bytes, int *blocks) {
     const emu_device_info *info = emu_device(device);
     if (blocks == NULL || block_threads <= 0) {
         return EMU_INVALID_VALUE;
@@ -193,8 +182,7 @@ int emu_occupancy(const emu_kernel *kernel, int device, int block_threads, size_
     return EMU_OK;
 }
 
-int emu_occupancy_shared(const emu_kernel *kernel, int device, int blocks, int block_threads, size_t *bytes)
-{
+int emu_occupancy_shared(const emu_kernel *kernel, int device, int blocks, int block_threads, size_t *bytes) {
     int most = 0, available = 0, optin = 0;
     if (bytes == NULL || blocks <= 0) {
         return EMU_INVALID_VALUE;
@@ -216,8 +204,7 @@ int emu_occupancy_shared(const emu_kernel *kernel, int device, int blocks, int b
     return EMU_OK;
 }
 
-static bool possible_shape(const emu_launch_shape *shape)
-{
+static bool possible_shape(const emu_launch_shape *shape) {
     const unsigned *grid = shape->grid, *block = shape->block;
     for (int axis = 0; axis < 3; axis++) {
         if (grid[axis] == 0 || block[axis] == 0) {
@@ -230,8 +217,7 @@ static bool possible_shape(const emu_launch_shape *shape)
     return block[0] <= 1024 && block[1] <= 1024 && block[2] <= 64 && (uint64_t)block[0] * block[1] * block[2] <= 1024;
 }
 
-static int check_shared(const emu_kernel *kernel, int device, size_t dynamic_bytes)
-{
+static int check_shared(const emu_kernel *kernel, int device, size_t dynamic_bytes) {
     int limit = 0;
     if (dynamic_bytes == 0) {
         return EMU_OK;
@@ -244,8 +230,7 @@ static int check_shared(const emu_kernel *kernel, int device, size_t dynamic_byt
 }
 
 /* All blocks of a cooperative launch have to fit on the device at the same time. */
-static int check_cooperative(const emu_kernel *kernel, int device, const emu_launch_shape *shape)
-{
+static int check_cooperative(const emu_kernel *kernel, int device, const emu_launch_shape *shape) {
     int blocks = 0;
     const unsigned *grid = shape->grid, *block = shape->block;
     int threads = (int)(block[0] * block[1] * block[2]);
@@ -258,8 +243,7 @@ static int check_cooperative(const emu_kernel *kernel, int device, const emu_lau
     return plane <= room && plane * grid[2] <= room ? EMU_OK : RESULT_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
-int emu_kernel_launch(emu_kernel *kernel, const emu_launch_shape *shape)
-{
+int emu_kernel_launch(emu_kernel *kernel, const emu_launch_shape *shape) {
     emu_stream *stream = emu_stream_of(shape->stream);
     if (stream == NULL) {
         return EMU_INVALID_HANDLE;

@@ -3,8 +3,7 @@
 
 #include <stdint.h>
 
-bool emu_memory_reachable(const void *address, size_t bytes)
-{
+bool emu_memory_reachable(const void *address, size_t bytes) {
     const char *next = address;
     const char *end = next + bytes;
     if (address == NULL || (uintptr_t)end < (uintptr_t)next) {
@@ -20,8 +19,7 @@ bool emu_memory_reachable(const void *address, size_t bytes)
     return true;
 }
 
-int emu_memory_release(void *address)
-{
+int emu_memory_release(void *address) {
     emu_memory_info info;
     if (address == NULL) {
         return EMU_OK;
@@ -37,8 +35,7 @@ int emu_memory_release(void *address)
     return emu_memory_free(info.kind, address);
 }
 
-static int check_copy(const void *to, const void *from, size_t bytes, int kind)
-{
+static int check_copy(const void *to, const void *from, size_t bytes, int kind) {
     if (kind < COPY_HOST_TO_HOST || kind > COPY_DEFAULT) {
         return RESULT_INVALID_COPY_DIRECTION;
     }
@@ -57,14 +54,12 @@ static int check_copy(const void *to, const void *from, size_t bytes, int kind)
 }
 
 /* An address that CUDA knows has to have room for all of the copy, whatever kind of copy it is; others are the host's. */
-static bool fits(const void *address, size_t bytes)
-{
+static bool fits(const void *address, size_t bytes) {
     emu_memory_info info;
     return !emu_memory_find(address, &info) || emu_memory_reachable(address, bytes);
 }
 
-int emu_memory_copy(void *stream, void *to, const void *from, size_t bytes, int kind, bool blocking)
-{
+int emu_memory_copy(void *stream, void *to, const void *from, size_t bytes, int kind, bool blocking) {
     emu_stream *target = emu_stream_of(stream);
     if (target == NULL) {
         return EMU_INVALID_HANDLE;
@@ -83,8 +78,7 @@ int emu_memory_copy(void *stream, void *to, const void *from, size_t bytes, int 
 }
 
 /* From the first byte of the first row to the last of the last; 0: more than there are addresses. */
-static size_t span(size_t pitch, size_t width, size_t rows)
-{
+static size_t span(size_t pitch, size_t width, size_t rows) {
     size_t before_last = 0, all = 0;
     if (__builtin_mul_overflow(pitch, rows - 1, &before_last) || __builtin_add_overflow(before_last, width, &all)) {
         return 0;
@@ -93,8 +87,7 @@ static size_t span(size_t pitch, size_t width, size_t rows)
 }
 
 int emu_memory_copy_rows(
-    void *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows, int kind, bool blocking)
-{
+    void *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows, int kind, bool blocking) {
     emu_stream *target = emu_stream_of(stream);
     if (target == NULL) {
         return EMU_INVALID_HANDLE;
@@ -124,8 +117,7 @@ int emu_memory_copy_rows(
 }
 
 /* Setting memory doesn't wait for the device, unless it is the host's. */
-static int finish_set(emu_stream *stream, const void *address, bool blocking)
-{
+static int finish_set(emu_stream *stream, const void *address, bool blocking) {
     emu_memory_info info;
     if (blocking && emu_memory_find(address, &info) && info.kind == EMU_MEMORY_HOST) {
         return emu_stream_synchronize(stream);
@@ -133,8 +125,7 @@ static int finish_set(emu_stream *stream, const void *address, bool blocking)
     return EMU_OK;
 }
 
-int emu_memory_set(void *stream, void *address, unsigned value, size_t size, size_t count, bool blocking)
-{
+int emu_memory_set(void *stream, void *address, unsigned value, size_t size, size_t count, bool blocking) {
     emu_stream *target = emu_stream_of(stream);
     size_t bytes = 0;
     if (target == NULL) {
@@ -151,8 +142,7 @@ int emu_memory_set(void *stream, void *address, unsigned value, size_t size, siz
 }
 
 int emu_memory_set_rows(
-    void *stream, void *address, size_t pitch, unsigned value, size_t size, size_t width, size_t rows, bool blocking)
-{
+    void *stream, void *address, size_t pitch, unsigned value, size_t size, size_t width, size_t rows, bool blocking) {
     emu_stream *target = emu_stream_of(stream);
     size_t row_bytes = 0;
     if (target == NULL) {
@@ -184,8 +174,7 @@ int emu_memory_set_rows(
     return finish_set(target, address, blocking);
 }
 
-size_t emu_memory_pitch(size_t bytes)
-{
+size_t emu_memory_pitch(size_t bytes) {
     const size_t alignment = 512;
     return bytes > SIZE_MAX - alignment ? 0 : (bytes + alignment - 1) / alignment * alignment;
 }

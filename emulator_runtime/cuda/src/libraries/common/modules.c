@@ -29,8 +29,7 @@ struct emu_module {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the modules' variables and kernels */
 
-static bool add_kernel(emu_module *module, const char *name, int registers, int static_shared_bytes)
-{
+static bool add_kernel(emu_module *module, const char *name, int registers, int static_shared_bytes) {
     enum { REGISTER_FILE = 65536, UNIT = 128 };
     emu_kernel *kernel = emu_kernel_named(name);
     emu_kernel **longer = realloc(module->kernels, (module->kernel_count + 1) * sizeof *longer);
@@ -51,13 +50,11 @@ static bool add_kernel(emu_module *module, const char *name, int registers, int 
     return emu_kernel_set_traits(kernel, &traits) == EMU_OK;
 }
 
-static bool read_kernel(void *state, const cubin_kernel *kernel)
-{
+static bool read_kernel(void *state, const cubin_kernel *kernel) {
     return add_kernel(state, kernel->name, kernel->registers, kernel->static_shared_bytes);
 }
 
-static bool read_variable(void *state, const char *name, size_t bytes)
-{
+static bool read_variable(void *state, const char *name, size_t bytes) {
     emu_module *module = state;
     module_variable *longer = realloc(module->variables, (module->variable_count + 1) * sizeof *longer);
     char *copy = strdup(name);
@@ -71,8 +68,7 @@ static bool read_variable(void *state, const char *name, size_t bytes)
 }
 
 /* The kernels of PTX: ".entry NAME(". */
-static bool read_ptx(emu_module *module, const char *text)
-{
+static bool read_ptx(emu_module *module, const char *text) {
     static const char entry[] = ".entry";
     char name[512];
     for (const char *at = strstr(text, entry); at != NULL; at = strstr(at, entry)) {
@@ -93,23 +89,20 @@ static bool read_ptx(emu_module *module, const char *text)
     return true;
 }
 
-static bool is_fat_binary(const void *image)
-{
+static bool is_fat_binary(const void *image) {
     static const unsigned char container[] = {0x50, 0xed, 0x55, 0xba};
     static const unsigned char wrapper[] = {0xb1, 0x43, 0x62, 0x46};
     return memcmp(image, container, 4) == 0 || memcmp(image, wrapper, 4) == 0;
 }
 
-static bool is_ptx(const char *text)
-{
+static bool is_ptx(const char *text) {
     while (isspace((unsigned char)*text)) {
         text++;
     }
     return strncmp(text, "//", 2) == 0 || strncmp(text, ".version", 8) == 0;
 }
 
-static void free_module(emu_module *module)
-{
+static void free_module(emu_module *module) {
     for (size_t i = 0; i < module->variable_count; i++) {
         emu_memory_free(EMU_MEMORY_DEVICE, module->variables[i].address);
         free(module->variables[i].name);
@@ -119,8 +112,7 @@ static void free_module(emu_module *module)
     free(module);
 }
 
-static bool read_image(emu_module *module, const void *image)
-{
+static bool read_image(emu_module *module, const void *image) {
     cubin_reader reader = {.kernel = read_kernel, .variable = read_variable, .state = module};
     module->names_known = true;
     if (is_fat_binary(image)) {
@@ -130,8 +122,7 @@ static bool read_image(emu_module *module, const void *image)
     return is_ptx(image) ? read_ptx(module, image) : cubin_read(image, &reader);
 }
 
-int emu_module_load(const void *image, emu_module **module)
-{
+int emu_module_load(const void *image, emu_module **module) {
     if (image == NULL || module == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -152,8 +143,7 @@ int emu_module_load(const void *image, emu_module **module)
 }
 
 /* All of a file with a zero behind it; NULL: it can't be read. */
-static char *read_file(const char *path, size_t *bytes)
-{
+static char *read_file(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
     char *content = NULL;
     if (file == NULL) {
@@ -169,8 +159,7 @@ static char *read_file(const char *path, size_t *bytes)
     return content;
 }
 
-int emu_module_load_file(const char *path, emu_module **module)
-{
+int emu_module_load_file(const char *path, emu_module **module) {
     size_t bytes = 0;
     if (path == NULL || module == NULL) {
         return EMU_INVALID_VALUE;
@@ -184,8 +173,7 @@ int emu_module_load_file(const char *path, emu_module **module)
     return status;
 }
 
-int emu_module_unload(emu_module *module)
-{
+int emu_module_unload(emu_module *module) {
     if (!emu_handle_remove(module, HANDLE_MODULE)) {
         return EMU_INVALID_HANDLE;
     }
@@ -200,8 +188,7 @@ int emu_module_unload(emu_module *module)
     return EMU_OK;
 }
 
-static emu_kernel *find_kernel(const emu_module *module, const char *name)
-{
+static emu_kernel *find_kernel(const emu_module *module, const char *name) {
     for (size_t i = 0; i < module->kernel_count; i++) {
         if (strcmp(emu_kernel_name(module->kernels[i]), name) == 0) {
             return module->kernels[i];
@@ -210,8 +197,7 @@ static emu_kernel *find_kernel(const emu_module *module, const char *name)
     return NULL;
 }
 
-int emu_module_kernel(emu_module *module, const char *name, emu_kernel **kernel)
-{
+int emu_module_kernel(emu_module *module, const char *name, emu_kernel **kernel) {
     if (name == NULL || kernel == NULL || *name == 0) {
         return EMU_INVALID_VALUE;
     }
@@ -230,8 +216,7 @@ int emu_module_kernel(emu_module *module, const char *name, emu_kernel **kernel)
     return EMU_OK;
 }
 
-int emu_module_variable(emu_module *module, const char *name, void **address, size_t *bytes)
-{
+int emu_module_variable(emu_module *module, const char *name, void **address, size_t *bytes) {
     if (name == NULL || (address == NULL && bytes == NULL)) {
         return EMU_INVALID_VALUE;
     }
@@ -260,8 +245,7 @@ int emu_module_variable(emu_module *module, const char *name, void **address, si
     return status;
 }
 
-int emu_module_kernel_count(emu_module *module, unsigned *count)
-{
+int emu_module_kernel_count(emu_module *module, unsigned *count) {
     if (count == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -275,8 +259,7 @@ int emu_module_kernel_count(emu_module *module, unsigned *count)
     return EMU_OK;
 }
 
-int emu_module_kernels(emu_module *module, emu_kernel **kernels, unsigned count)
-{
+int emu_module_kernels(emu_module *module, emu_kernel **kernels, unsigned count) {
     if (kernels == NULL || count == 0) {
         return EMU_INVALID_VALUE;
     }

@@ -6,8 +6,7 @@
 
 static char removed_mark;
 
-static size_t first_slot(const pointer_map *map, const void *key)
-{
+static size_t first_slot(const pointer_map *map, const void *key) {
     uint64_t mixed = (uint64_t)(uintptr_t)key;
     mixed ^= mixed >> 33;
     mixed *= 0x9e3779b97f4a7c15u; /* 2^64 divided by the golden ratio: neighbouring addresses go far apart */
@@ -15,8 +14,7 @@ static size_t first_slot(const pointer_map *map, const void *key)
     return (size_t)mixed & (map->capacity - 1);
 }
 
-static pointer_map_entry *find(const pointer_map *map, const void *key)
-{
+static pointer_map_entry *find(const pointer_map *map, const void *key) {
     if (map->capacity == 0 || key == NULL) {
         return NULL;
     }
@@ -31,8 +29,7 @@ static pointer_map_entry *find(const pointer_map *map, const void *key)
     }
 }
 
-static void insert(pointer_map *map, const void *key, void *value)
-{
+static void insert(pointer_map *map, const void *key, void *value) {
     size_t slot = first_slot(map, key);
     while (map->entries[slot].key != NULL) {
         slot = (slot + 1) & (map->capacity - 1);
@@ -43,8 +40,7 @@ static void insert(pointer_map *map, const void *key, void *value)
 }
 
 /* Also sheds the removed entries; the capacity stays where it was if most of them are such. */
-static bool rebuild(pointer_map *map)
-{
+static bool rebuild(pointer_map *map) {
     size_t alive = 0;
     for (size_t slot = 0; slot < map->capacity; slot++) {
         const void *key = map->entries[slot].key;
@@ -69,14 +65,12 @@ static bool rebuild(pointer_map *map)
     return true;
 }
 
-void *pointer_map_get(const pointer_map *map, const void *key)
-{
+void *pointer_map_get(const pointer_map *map, const void *key) {
     const pointer_map_entry *entry = find(map, key);
     return entry ? entry->value : NULL;
 }
 
-bool pointer_map_set(pointer_map *map, const void *key, void *value)
-{
+bool pointer_map_set(pointer_map *map, const void *key, void *value) {
     pointer_map_entry *entry = find(map, key);
     if (entry != NULL) {
         entry->value = value;
@@ -89,8 +83,7 @@ bool pointer_map_set(pointer_map *map, const void *key, void *value)
     return true;
 }
 
-void *pointer_map_remove(pointer_map *map, const void *key)
-{
+void *pointer_map_remove(pointer_map *map, const void *key) {
     pointer_map_entry *entry = find(map, key);
     if (entry == NULL) {
         return NULL;

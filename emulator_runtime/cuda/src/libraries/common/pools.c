@@ -29,8 +29,7 @@ static pointer_map allocations; /* from addresses to pool_allocation */
 static emu_memory_pool *defaults[EMU_MAX_DEVICES];
 static emu_memory_pool *current[EMU_MAX_DEVICES]; /* NULL: the default */
 
-static emu_memory_pool *make_pool(int device)
-{
+static emu_memory_pool *make_pool(int device) {
     emu_memory_pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) {
         return NULL;
@@ -46,8 +45,7 @@ static emu_memory_pool *make_pool(int device)
     return pool;
 }
 
-int emu_pool_new(int device, emu_memory_pool **pool)
-{
+int emu_pool_new(int device, emu_memory_pool **pool) {
     if (pool == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -62,8 +60,7 @@ int emu_pool_new(int device, emu_memory_pool **pool)
     return EMU_OK;
 }
 
-int emu_pool_default(int device, emu_memory_pool **pool)
-{
+int emu_pool_default(int device, emu_memory_pool **pool) {
     if (pool == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -86,8 +83,7 @@ int emu_pool_default(int device, emu_memory_pool **pool)
     return EMU_OK;
 }
 
-int emu_pool_of_device(int device, emu_memory_pool **pool)
-{
+int emu_pool_of_device(int device, emu_memory_pool **pool) {
     int status = emu_pool_default(device, pool);
     pthread_mutex_lock(&lock);
     if (status == EMU_OK && current[device] != NULL) {
@@ -97,8 +93,7 @@ int emu_pool_of_device(int device, emu_memory_pool **pool)
     return status;
 }
 
-int emu_pool_set_of_device(int device, emu_memory_pool *pool)
-{
+int emu_pool_set_of_device(int device, emu_memory_pool *pool) {
     if (emu_device(device) == NULL) {
         return EMU_INVALID_DEVICE;
     }
@@ -111,8 +106,7 @@ int emu_pool_set_of_device(int device, emu_memory_pool *pool)
     return EMU_OK;
 }
 
-int emu_pool_delete(emu_memory_pool *pool)
-{
+int emu_pool_delete(emu_memory_pool *pool) {
     if (!emu_handle_is(pool, HANDLE_POOL) || pool->is_default || !emu_handle_remove(pool, HANDLE_POOL)) {
         return EMU_INVALID_VALUE;
     }
@@ -129,8 +123,7 @@ int emu_pool_delete(emu_memory_pool *pool)
     return EMU_OK;
 }
 
-int emu_pool_get(emu_memory_pool *pool, int attribute, void *value)
-{
+int emu_pool_get(emu_memory_pool *pool, int attribute, void *value) {
     if (value == NULL || !emu_handle_is(pool, HANDLE_POOL)) {
         return EMU_INVALID_VALUE;
     }
@@ -160,8 +153,7 @@ int emu_pool_get(emu_memory_pool *pool, int attribute, void *value)
     return status;
 }
 
-int emu_pool_set(emu_memory_pool *pool, int attribute, const void *value)
-{
+int emu_pool_set(emu_memory_pool *pool, int attribute, const void *value) {
     if (value == NULL || !emu_handle_is(pool, HANDLE_POOL)) {
         return EMU_INVALID_VALUE;
     }
@@ -188,14 +180,12 @@ int emu_pool_set(emu_memory_pool *pool, int attribute, const void *value)
     return status;
 }
 
-int emu_pool_trim(emu_memory_pool *pool, size_t bytes_to_keep)
-{
+int emu_pool_trim(emu_memory_pool *pool, size_t bytes_to_keep) {
     (void)bytes_to_keep; /* nothing is kept in reserve */
     return emu_handle_is(pool, HANDLE_POOL) ? EMU_OK : EMU_INVALID_VALUE;
 }
 
-int emu_pool_access(emu_memory_pool *pool, int device, bool *possible)
-{
+int emu_pool_access(emu_memory_pool *pool, int device, bool *possible) {
     if (!emu_handle_is(pool, HANDLE_POOL)) {
         return EMU_INVALID_VALUE;
     }
@@ -206,8 +196,7 @@ int emu_pool_access(emu_memory_pool *pool, int device, bool *possible)
     return EMU_OK;
 }
 
-static bool remember(emu_memory_pool *pool, void *address, size_t bytes)
-{
+static bool remember(emu_memory_pool *pool, void *address, size_t bytes) {
     pool_allocation *allocation = malloc(sizeof *allocation);
     if (allocation == NULL) {
         return false;
@@ -226,8 +215,7 @@ static bool remember(emu_memory_pool *pool, void *address, size_t bytes)
     return added;
 }
 
-int emu_pool_allocate(emu_memory_pool *pool, void *stream, size_t bytes, void **address)
-{
+int emu_pool_allocate(emu_memory_pool *pool, void *stream, size_t bytes, void **address) {
     emu_stream *target = emu_stream_of(stream);
     if (address == NULL) {
         return EMU_INVALID_VALUE;
@@ -264,8 +252,7 @@ int emu_pool_allocate(emu_memory_pool *pool, void *stream, size_t bytes, void **
     return EMU_OK;
 }
 
-emu_memory_pool *emu_pool_forget(void *address)
-{
+emu_memory_pool *emu_pool_forget(void *address) {
     pthread_mutex_lock(&lock);
     pool_allocation *allocation = pointer_map_remove(&allocations, address);
     emu_memory_pool *pool = allocation ? allocation->pool : NULL;
@@ -281,8 +268,7 @@ emu_memory_pool *emu_pool_forget(void *address)
     return pool;
 }
 
-int emu_pool_free(void *address, void *stream)
-{
+int emu_pool_free(void *address, void *stream) {
     emu_memory_info info;
     emu_stream *target = emu_stream_of(stream);
     if (target == NULL) {

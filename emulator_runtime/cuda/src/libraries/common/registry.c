@@ -28,13 +28,11 @@ struct emu_registry_owner {
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pointer_map symbols; /* from host addresses to registered */
 
-emu_registry_owner *emu_registry_open(void)
-{
+emu_registry_owner *emu_registry_open(void) {
     return calloc(1, sizeof(emu_registry_owner));
 }
 
-void emu_registry_close(emu_registry_owner *owner)
-{
+void emu_registry_close(emu_registry_owner *owner) {
     if (owner == NULL) {
         return;
     }
@@ -45,6 +43,9 @@ void emu_registry_close(emu_registry_owner *owner)
         if (pointer_map_get(&symbols, entry->symbol) == entry) {
             pointer_map_remove(&symbols, entry->symbol);
         }
+        for (int device = 0; entry->is_variable && device < EMU_MAX_DEVICES; device++) {
+            emu_memory_free(EMU_MEMORY_DEVICE, entry->address[device]);
+        }
         free(entry);
         entry = next;
     }
@@ -52,8 +53,7 @@ void emu_registry_close(emu_registry_owner *owner)
     free(owner);
 }
 
-static void add(emu_registry_owner *owner, registered *entry)
-{
+static void add(emu_registry_owner *owner, registered *entry) {
     pthread_rwlock_wrlock(&lock);
     if (pointer_map_set(&symbols, entry->symbol, entry)) {
         entry->next = owner->first;
@@ -64,8 +64,7 @@ static void add(emu_registry_owner *owner, registered *entry)
     pthread_rwlock_unlock(&lock);
 }
 
-void emu_registry_add_kernel(emu_registry_owner *owner, const void *symbol, const char *name)
-{
+void emu_registry_add_kernel(emu_registry_owner *owner, const void *symbol, const char *name) {
     if (owner == NULL || symbol == NULL || name == NULL) {
         return;
     }
@@ -77,8 +76,7 @@ void emu_registry_add_kernel(emu_registry_owner *owner, const void *symbol, cons
     }
 }
 
-void emu_registry_add_variable(emu_registry_owner *owner, const void *symbol, const char *name, size_t bytes)
-{
+void emu_registry_add_variable(emu_registry_owner *owner, const void *symbol, const char *name, size_t bytes) {
     if (owner == NULL || symbol == NULL || name == NULL) {
         return;
     }
@@ -93,8 +91,7 @@ void emu_registry_add_variable(emu_registry_owner *owner, const void *symbol, co
 }
 
 /* The name is read while the lock is held: the binary may be unloaded by another thread. */
-static emu_kernel *resolve(const void *symbol)
-{
+static emu_kernel *resolve(const void *symbol) {
     emu_kernel *kernel = NULL;
     pthread_rwlock_wrlock(&lock);
     registered *entry = pointer_map_get(&symbols, symbol);
@@ -108,8 +105,7 @@ static emu_kernel *resolve(const void *symbol)
     return kernel;
 }
 
-emu_kernel *emu_registry_kernel(const void *symbol)
-{
+emu_kernel *emu_registry_kernel(const void *symbol) {
     pthread_rwlock_rdlock(&lock);
     registered *entry = pointer_map_get(&symbols, symbol);
     emu_kernel *kernel = entry ? entry->kernel : NULL;
@@ -123,8 +119,7 @@ emu_kernel *emu_registry_kernel(const void *symbol)
     return emu_kernel_valid(symbol) ? (emu_kernel *)symbol : NULL;
 }
 
-int emu_registry_variable(const void *symbol, void **address, size_t *bytes)
-{
+int emu_registry_variable(const void *symbol, void **address, size_t *bytes) {
     int device = emu_current_device();
     int status = EMU_OK;
     pthread_rwlock_wrlock(&lock);
@@ -140,4 +135,16 @@ int emu_registry_variable(const void *symbol, void **address, size_t *bytes)
     }
     pthread_rwlock_unlock(&lock);
     return status;
+}
+
+void emu_registry_reset(int device) {
+    pthread_rwlock_wrlock(&lock);
+    for (size_t i = 0; i < symbols.capacity; i++) {
+        registered *entry = symbols.entries[i].value;
+        if (entry != NULL && entry->is_variable && entry->address[device] != NULL) {
+            emu_memory_free(EMU_MEMORY_DEVICE, entry->address[device]);
+            entry->address[device] = NULL;
+        }
+    }
+    pthread_rwlock_unlock(&lock);
 }

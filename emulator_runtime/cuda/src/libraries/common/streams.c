@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-int emu_stream_new(unsigned flags, int priority, void **stream)
-{
+int emu_stream_new(unsigned flags, int priority, void **stream) {
     emu_stream *made = NULL;
     if (stream == NULL || flags & ~(unsigned)EMU_STREAM_NON_BLOCKING) {
         return EMU_INVALID_VALUE;
@@ -22,8 +21,7 @@ int emu_stream_new(unsigned flags, int priority, void **stream)
     return status;
 }
 
-int emu_stream_delete(void *stream)
-{
+int emu_stream_delete(void *stream) {
     emu_stream *target = emu_stream_of(stream);
     if (target == NULL || target != stream) { /* the default streams can't be destroyed */
         return EMU_INVALID_HANDLE;
@@ -38,15 +36,13 @@ typedef struct {
     void *data;
 } stream_callback;
 
-static void run_callback(void *argument)
-{
+static void run_callback(void *argument) {
     stream_callback call = *(stream_callback *)argument;
     free(argument);
     call.function(call.stream, EMU_OK, call.data);
 }
 
-int emu_stream_callback(void *stream, void (*callback)(void *stream, int result, void *data), void *data, unsigned flags)
-{
+int emu_stream_callback(void *stream, void (*callback)(void *stream, int result, void *data), void *data, unsigned flags) {
     emu_stream *target = emu_stream_of(stream);
     if (callback == NULL || flags != 0) {
         return EMU_INVALID_VALUE;
