@@ -24,6 +24,8 @@ from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.files import write_whole
 
 CORE = "libemugpu_core.so"
+COMMON = "libemugpu_cuda.so"
+"""What the CUDA driver and runtime have in common; its state exists once in a process."""
 MANIFEST = "emulated.json"
 """Which functions are emulated, by SONAME; the other symbols of the library answer "not supported"."""
 REDIRECTOR = "libemugpu_redirect.so"
@@ -41,6 +43,7 @@ _LINK = (
     "-Wl,-rpath,$ORIGIN",
     "-Wl,--build-id=none",
 )
+_USE_COMMON = ("driver", "runtime")
 _LIBRARIES = ("-ldl", "-lm", "-lrt")
 
 
@@ -60,6 +63,7 @@ def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = (
     with tempfile.TemporaryDirectory(prefix="emugpu-cuda-") as scratch, ThreadPoolExecutor(_workers()) as pool:
         builder = _Builder(_compiler(compiler), tuple(flags), directory, Path(scratch), pool)
         builder.core()
+        builder.common()
         builder.redirector()
         emulated = dict(pool.map(lambda one: builder.library(*one), _libraries()))
     write_whole(directory / MANIFEST, json.dumps(emulated, indent=0, sort_keys=True), sync=False)
@@ -139,11 +143,10 @@ class _Builder:
     pool: ThreadPoolExecutor
 
     def core(self) -> None:
-        sources = sorted((SOURCES / "core").glob("*.c"))
-        objects = list(
-            self.pool.map(lambda source: self._compile(source, self.scratch / f"core-{source.stem}.o"), sources)
-        )
-        self._link(objects or [Path("-xc"), Path("/dev/null")], CORE, [])
+        self._link(self._compile_folder(SOURCES / "core") or [Path("-xc"), Path("/dev/null")], CORE, [])
+
+    def common(self) -> None:
+        self._link(self._compile_folder(SOURCES / "libraries" / "common"), COMMON, self._links(CORE))
 
     def redirector(self) -> None:
         """It is linked to nothing of ours: the dynamic linker loads it into a namespace of its own."""
@@ -159,7 +162,7 @@ class _Builder:
         generated = self.scratch / f"{soname}-stubs.c"
         generated.write_text(stubs(family, defined), encoding="ascii")
         objects = [*own, self._compile(generated, generated.with_suffix(".o"), release)]
-        options = [f"-L{self.directory}", "-Wl,--no-as-needed", f"-l:{CORE}"]
+        options = self._links(CORE, COMMON) if family.name in _USE_COMMON else self._links(CORE)
         if family.version:
             script = self.scratch / f"{soname}.version"
             script.write_text(f"{family.version.replace('SONAME', soname)} {{ global: *; }};\n", encoding="ascii")
@@ -169,6 +172,14 @@ class _Builder:
             (self.directory / alias).unlink(missing_ok=True)
             (self.directory / alias).symlink_to(soname)
         return soname, sorted(defined)
+
+    def _compile_folder(self, folder: Path) -> list[Path]:
+        sources = sorted(folder.glob("*.c"))
+        objects = (self.scratch / f"{folder.name}-{source.stem}.o" for source in sources)
+        return list(self.pool.map(self._compile, sources, objects))
+
+    def _links(self, *libraries: str) -> list[str]:
+        return [f"-L{self.directory}", "-Wl,--no-as-needed", *(f"-l:{library}" for library in libraries)]
 
     def _compile(self, source: Path, into: Path, release: int | None = None) -> Path:
         variant = [] if release is None else [f"-DCUDA_MAJOR={release}"]
