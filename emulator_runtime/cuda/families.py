@@ -28,7 +28,8 @@ class Family:
     `sonames`: the CUDA release (12, 13) for which the library of that name is compiled. `aliases`: other file names under
     which programs open it. `versioned`: symbols carry a version that is named as the SONAME. `not_supported`: the status that
     a function returns which isn't emulated. `prefixes`: how the names of its functions begin. `answers`: what functions
-    without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
+    without a status return instead, in C, by a pattern for the whole name; the first that fits counts. `common`: files of
+    `src/libraries/common/` that are compiled into it.
     """
 
     name: str
@@ -39,13 +40,15 @@ class Family:
     versioned: bool = True
     aliases: tuple[str, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
+    common: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[Path, ...]:
         """The files that emulate it; none: every function answers "not supported"."""
         folder = SOURCES / "libraries"
         one = folder / f"{self.name}.c"
-        return (*([one] if one.exists() else []), *sorted((folder / self.name).glob("*.c")))
+        common = [folder / "common" / name for name in self.common]
+        return (*([one] if one.exists() else []), *sorted((folder / self.name).glob("*.c")), *common)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -79,6 +82,7 @@ FAMILIES = (
         ("cublas",),
         15,
         answers={"cublasGetStatus(String|Name)": _TEXT},
+        common=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cublaslt",
@@ -87,6 +91,7 @@ FAMILIES = (
         ("cublasLt",),
         15,
         answers={"cublasLtGetStatus(String|Name)": _TEXT, "cublasLtGet(Version|CudartVersion)": _NULL},
+        common=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cudnn",
@@ -95,6 +100,7 @@ FAMILIES = (
         ("cudnn",),
         3000,
         answers={"cudnnGetErrorString": _TEXT, "cudnnGet(Version|CudartVersion|MaxDeviceVersion)": _NULL},
+        common=("objects.c", "work_formulas.c"),
     ),
     Family(
         "nccl",

@@ -6,9 +6,9 @@
  */
 #include <string.h>
 
-#include "cublas_types.h"
-#include "objects.h"
-#include "work_formulas.h"
+#include "common/cublas_types.h"
+#include "common/objects.h"
+#include "common/work_formulas.h"
 
 /* ---- attributes ---- */
 
@@ -53,8 +53,7 @@ static const unsigned char PREFERENCE_SIZES[MAX_ATTRIBUTES] = {4, 8, 0, 4, 0, 4,
 
 static const unsigned char TRANSFORM_SIZES[MAX_ATTRIBUTES] = {4, 4, 4, 4};
 
-static const unsigned char *sizes_of(int kind)
-{
+static const unsigned char *sizes_of(int kind) {
     switch (kind) {
     case LT_LAYOUT:
         return LAYOUT_SIZES;
@@ -67,13 +66,11 @@ static const unsigned char *sizes_of(int kind)
     }
 }
 
-static size_t size_of(int kind, int attribute)
-{
+static size_t size_of(int kind, int attribute) {
     return attribute >= 0 && attribute < MAX_ATTRIBUTES ? sizes_of(kind)[attribute] : 0;
 }
 
-static cublas_status set_attribute(int kind, void *object, int attribute, const void *value, size_t bytes)
-{
+static cublas_status set_attribute(int kind, void *object, int attribute, const void *value, size_t bytes) {
     attributes *found = object_find(kind, object);
     size_t size = size_of(kind, attribute);
     if (!found || !value || size == 0 || bytes != size)
@@ -83,8 +80,7 @@ static cublas_status set_attribute(int kind, void *object, int attribute, const 
 }
 
 /* With `bytes` 0 only the size is told. */
-static cublas_status get_attribute(int kind, const void *object, int attribute, void *value, size_t bytes, size_t *written)
-{
+static cublas_status get_attribute(int kind, const void *object, int attribute, void *value, size_t bytes, size_t *written) {
     const attributes *found = object_find(kind, object);
     size_t size = size_of(kind, attribute);
     if (!found || size == 0)
@@ -100,81 +96,68 @@ static cublas_status get_attribute(int kind, const void *object, int attribute, 
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static int32_t read_int(const attributes *object, int attribute)
-{
+static int32_t read_int(const attributes *object, int attribute) {
     int32_t value;
     memcpy(&value, &object->values[attribute], sizeof value);
     return value;
 }
 
-static void write_int(attributes *object, int attribute, int32_t value)
-{
+static void write_int(attributes *object, int attribute, int32_t value) {
     memcpy(&object->values[attribute], &value, sizeof value);
 }
 
-static cublas_status create(int kind, void **object)
-{
+static cublas_status create(int kind, void **object) {
     if (!object)
         return CUBLAS_STATUS_INVALID_VALUE;
     *object = object_create(kind, sizeof(attributes));
     return *object ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
 
-static cublas_status destroy(int kind, void *object)
-{
+static cublas_status destroy(int kind, void *object) {
     return object_destroy(kind, object) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 /* ---- library and handle ---- */
 
-EMU_EXPORT size_t cublasLtGetVersion(void)
-{
+EMU_EXPORT size_t cublasLtGetVersion(void) {
     return CUBLAS_VERSION;
 }
 
-EMU_EXPORT size_t cublasLtGetCudartVersion(void)
-{
+EMU_EXPORT size_t cublasLtGetCudartVersion(void) {
     return (size_t)emu_driver_version() / 1000 == CUDA_MAJOR ? (size_t)emu_driver_version() : CUDA_MAJOR * 1000;
 }
 
-EMU_EXPORT cublas_status cublasLtGetProperty(int property, int *value)
-{
+EMU_EXPORT cublas_status cublasLtGetProperty(int property, int *value) {
     return cublas_version_property(property, value);
 }
 
-EMU_EXPORT const char *cublasLtGetStatusName(int status)
-{
+EMU_EXPORT const char *cublasLtGetStatusName(int status) {
     return cublas_status_name(status);
 }
 
-EMU_EXPORT const char *cublasLtGetStatusString(int status)
-{
+EMU_EXPORT const char *cublasLtGetStatusString(int status) {
     return cublas_status_name(status);
 }
 
-EMU_EXPORT cublas_status cublasLtCreate(void **handle)
-{
+EMU_EXPORT cublas_status cublasLtCreate(void **handle) {
     if (emu_start() != EMU_OK)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     return create(LT_HANDLE, handle);
 }
 
-EMU_EXPORT cublas_status cublasLtDestroy(void *handle)
-{
+EMU_EXPORT cublas_status cublasLtDestroy(void *handle) {
     return object_destroy(LT_HANDLE, handle) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
 /* A cuBLAS handle serves as a cuBLASLt handle too, and it belongs to another library: any handle but NULL will do, for none is
  * followed. */
-static bool is_handle(const void *handle)
-{
+static bool is_handle(const void *handle) {
     return handle != NULL;
 }
 
 /* ---- descriptors ---- */
 
-EMU_EXPORT cublas_status cublasLtMatrixLayoutCreate(void **layout, int type, uint64_t rows, uint64_t columns, int64_t leading)
-{
+EMU_EXPORT cublas_status cublasLtMatrixLayoutCreate(void **layout, int type, uint64_t rows, uint64_t columns, int64_t leading) {
     if (cublas_element_bytes(type) == 0)
         return CUBLAS_STATUS_INVALID_VALUE;
     cublas_status status = create(LT_LAYOUT, layout);
@@ -189,24 +172,20 @@ EMU_EXPORT cublas_status cublasLtMatrixLayoutCreate(void **layout, int type, uin
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasLtMatrixLayoutDestroy(void *layout)
-{
+EMU_EXPORT cublas_status cublasLtMatrixLayoutDestroy(void *layout) {
     return destroy(LT_LAYOUT, layout);
 }
 
-EMU_EXPORT cublas_status cublasLtMatrixLayoutSetAttribute(void *layout, int attribute, const void *value, size_t bytes)
-{
+EMU_EXPORT cublas_status cublasLtMatrixLayoutSetAttribute(void *layout, int attribute, const void *value, size_t bytes) {
     return set_attribute(LT_LAYOUT, layout, attribute, value, bytes);
 }
 
 EMU_EXPORT cublas_status cublasLtMatrixLayoutGetAttribute(
-    const void *layout, int attribute, void *value, size_t bytes, size_t *written)
-{
+    const void *layout, int attribute, void *value, size_t bytes, size_t *written) {
     return get_attribute(LT_LAYOUT, layout, attribute, value, bytes, written);
 }
 
-EMU_EXPORT cublas_status cublasLtMatmulDescCreate(void **matmul, int compute_type, int scale_type)
-{
+EMU_EXPORT cublas_status cublasLtMatmulDescCreate(void **matmul, int compute_type, int scale_type) {
     if (cublas_element_bytes(scale_type) == 0)
         return CUBLAS_STATUS_INVALID_VALUE;
     cublas_status status = create(LT_MATMUL, matmul);
@@ -222,41 +201,34 @@ EMU_EXPORT cublas_status cublasLtMatmulDescCreate(void **matmul, int compute_typ
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasLtMatmulDescDestroy(void *matmul)
-{
+EMU_EXPORT cublas_status cublasLtMatmulDescDestroy(void *matmul) {
     return destroy(LT_MATMUL, matmul);
 }
 
-EMU_EXPORT cublas_status cublasLtMatmulDescSetAttribute(void *matmul, int attribute, const void *value, size_t bytes)
-{
+EMU_EXPORT cublas_status cublasLtMatmulDescSetAttribute(void *matmul, int attribute, const void *value, size_t bytes) {
     return set_attribute(LT_MATMUL, matmul, attribute, value, bytes);
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulDescGetAttribute(
-    const void *matmul, int attribute, void *value, size_t bytes, size_t *written)
-{
+    const void *matmul, int attribute, void *value, size_t bytes, size_t *written) {
     return get_attribute(LT_MATMUL, matmul, attribute, value, bytes, written);
 }
 
-EMU_EXPORT cublas_status cublasLtMatmulPreferenceCreate(void **preference)
-{
+EMU_EXPORT cublas_status cublasLtMatmulPreferenceCreate(void **preference) {
     return create(LT_PREFERENCE, preference);
 }
 
-EMU_EXPORT cublas_status cublasLtMatmulPreferenceDestroy(void *preference)
-{
+EMU_EXPORT cublas_status cublasLtMatmulPreferenceDestroy(void *preference) {
     return destroy(LT_PREFERENCE, preference);
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulPreferenceSetAttribute(
-    void *preference, int attribute, const void *value, size_t bytes)
-{
+    void *preference, int attribute, const void *value, size_t bytes) {
     return set_attribute(LT_PREFERENCE, preference, attribute, value, bytes);
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulPreferenceGetAttribute(
-    const void *preference, int attribute, void *value, size_t bytes, size_t *written)
-{
+    const void *preference, int attribute, void *value, size_t bytes, size_t *written) {
     return get_attribute(LT_PREFERENCE, preference, attribute, value, bytes, written);
 }
 
@@ -269,8 +241,7 @@ typedef struct {
     int32_t batch;
 } matrix;
 
-static matrix matrix_of(const attributes *layout, bool transposed)
-{
+static matrix matrix_of(const attributes *layout, bool transposed) {
     uint64_t rows = layout->values[LAYOUT_ROWS];
     uint64_t columns = layout->values[LAYOUT_COLUMNS];
     matrix result = {
@@ -284,8 +255,7 @@ static matrix matrix_of(const attributes *layout, bool transposed)
 }
 
 /* A leading dimension shorter than what it steps over would make columns overlap. */
-static bool layout_is_valid(const attributes *layout)
-{
+static bool layout_is_valid(const attributes *layout) {
     int order = read_int(layout, LAYOUT_ORDER);
     int64_t leading = (int64_t)layout->values[LAYOUT_LEADING];
     uint64_t length = layout->values[order == ORDER_ROW ? LAYOUT_COLUMNS : LAYOUT_ROWS];
@@ -294,8 +264,7 @@ static bool layout_is_valid(const attributes *layout)
     return leading >= 0 && (uint64_t)leading >= length && read_int(layout, LAYOUT_BATCH) >= 0;
 }
 
-static bool device_has(emu_precision precision)
-{
+static bool device_has(emu_precision precision) {
     const emu_device_info *device = emu_device(emu_current_device());
     if (!device)
         return false;
@@ -303,8 +272,7 @@ static bool device_has(emu_precision precision)
 }
 
 /* FP8 tensor cores before Blackwell want A transposed and B not; all sizes are multiples of 16 elements. */
-static bool fp8_shape_is_supported(const attributes *matmul, const gemm_shape *shape)
-{
+static bool fp8_shape_is_supported(const attributes *matmul, const gemm_shape *shape) {
     const emu_device_info *device = emu_device(emu_current_device());
     bool transposed = read_int(matmul, MATMUL_TRANSPOSE_A) != CUBLAS_OP_N && read_int(matmul, MATMUL_TRANSPOSE_B) == CUBLAS_OP_N;
     bool aligned = (int64_t)shape->m % 16 == 0 && (int64_t)shape->k % 16 == 0;
@@ -318,8 +286,7 @@ typedef struct {
 
 /* Read the product from its descriptors. INVALID_VALUE: they contradict each other; NOT_SUPPORTED: no algorithm does this. */
 static cublas_status describe(
-    const attributes *matmul, const attributes *a, const attributes *b, const attributes *d, product *product)
-{
+    const attributes *matmul, const attributes *a, const attributes *b, const attributes *d, product *product) {
     if (!matmul || !a || !b || !d || !layout_is_valid(a) || !layout_is_valid(b) || !layout_is_valid(d))
         return CUBLAS_STATUS_INVALID_VALUE;
     int transpose_a = read_int(matmul, MATMUL_TRANSPOSE_A);
@@ -377,22 +344,19 @@ _Static_assert(sizeof(heuristic_result) == 96, "as in the interface");
 /* ID, tile, split, reduction scheme, swizzle, custom option, stages: 4 bytes each; inner and cluster shape: 2. */
 static const unsigned char CONFIGURATION_SIZES[] = {4, 4, 4, 4, 4, 4, 4, 2, 2};
 
-static size_t configuration_size(int attribute)
-{
+static size_t configuration_size(int attribute) {
     bool known = attribute >= 0 && attribute < (int)sizeof CONFIGURATION_SIZES;
     return known ? CONFIGURATION_SIZES[attribute] : 0;
 }
 
-static heuristic_result the_result(void)
-{
+static heuristic_result the_result(void) {
     heuristic_result result = {.state = CUBLAS_STATUS_SUCCESS, .waves = 1};
     result.algorithm.mark = ALGORITHM_MARK;
     return result;
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulAlgoGetHeuristic(void *handle, void *matmul, void *a, void *b, void *c, void *d,
-    void *preference, int requested, heuristic_result *results, int *returned)
-{
+    void *preference, int requested, heuristic_result *results, int *returned) {
     product product;
     if (!is_handle(handle))
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -411,8 +375,7 @@ EMU_EXPORT cublas_status cublasLtMatmulAlgoGetHeuristic(void *handle, void *matm
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulAlgoGetIds(void *handle, int compute_type, int scale_type, int a_type, int b_type,
-    int c_type, int d_type, int requested, int *identifiers, int *returned)
-{
+    int c_type, int d_type, int requested, int *identifiers, int *returned) {
     emu_precision precision;
     (void)scale_type, (void)c_type, (void)d_type;
     if (!is_handle(handle))
@@ -428,8 +391,7 @@ EMU_EXPORT cublas_status cublasLtMatmulAlgoGetIds(void *handle, int compute_type
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulAlgoInit(void *handle, int compute_type, int scale_type, int a_type, int b_type,
-    int c_type, int d_type, int identifier, algorithm *result)
-{
+    int c_type, int d_type, int identifier, algorithm *result) {
     emu_precision precision;
     (void)scale_type, (void)c_type, (void)d_type;
     if (!is_handle(handle))
@@ -444,8 +406,7 @@ EMU_EXPORT cublas_status cublasLtMatmulAlgoInit(void *handle, int compute_type, 
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulAlgoCheck(
-    void *handle, void *matmul, void *a, void *b, void *c, void *d, const algorithm *chosen, heuristic_result *result)
-{
+    void *handle, void *matmul, void *a, void *b, void *c, void *d, const algorithm *chosen, heuristic_result *result) {
     product product;
     (void)c;
     if (!is_handle(handle))
@@ -461,8 +422,7 @@ EMU_EXPORT cublas_status cublasLtMatmulAlgoCheck(
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulAlgoConfigSetAttribute(
-    algorithm *chosen, int attribute, const void *value, size_t bytes)
-{
+    algorithm *chosen, int attribute, const void *value, size_t bytes) {
     size_t size = configuration_size(attribute);
     if (!chosen || !value || size == 0 || bytes != size)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -471,8 +431,7 @@ EMU_EXPORT cublas_status cublasLtMatmulAlgoConfigSetAttribute(
 }
 
 EMU_EXPORT cublas_status cublasLtMatmulAlgoConfigGetAttribute(
-    const algorithm *chosen, int attribute, void *value, size_t bytes, size_t *written)
-{
+    const algorithm *chosen, int attribute, void *value, size_t bytes, size_t *written) {
     size_t size = configuration_size(attribute);
     if (!chosen || size == 0 || (bytes == 0 && !written) || (bytes != 0 && (!value || bytes != size)))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -486,8 +445,7 @@ EMU_EXPORT cublas_status cublasLtMatmulAlgoConfigGetAttribute(
 /* ---- products ---- */
 
 /* Whether C is read: not if beta, in host memory, is zero, as the descriptor's pointer mode says. */
-static bool reads_c(const attributes *matmul, const void *beta)
-{
+static bool reads_c(const attributes *matmul, const void *beta) {
     if (!beta)
         return false;
     if (read_int(matmul, MATMUL_POINTER_MODE) != CUBLAS_POINTER_MODE_HOST)
@@ -495,8 +453,7 @@ static bool reads_c(const attributes *matmul, const void *beta)
     return !cublas_host_scalar_is_zero(beta, read_int(matmul, MATMUL_SCALE_TYPE));
 }
 
-static cublas_status launch(const attributes *matmul, const product *product, void *stream_handle)
-{
+static cublas_status launch(const attributes *matmul, const product *product, void *stream_handle) {
     emu_stream *stream = emu_stream_of(stream_handle);
     bool plain = read_int(matmul, MATMUL_EPILOGUE) <= 1;
     work_amount amount = gemm_amount(&product->shape);
@@ -514,8 +471,7 @@ static cublas_status launch(const attributes *matmul, const product *product, vo
 
 EMU_EXPORT cublas_status cublasLtMatmul(void *handle, void *matmul, const void *alpha, const void *a, void *a_layout,
     const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,
-    const algorithm *chosen, void *workspace, size_t workspace_bytes, void *stream)
-{
+    const algorithm *chosen, void *workspace, size_t workspace_bytes, void *stream) {
     product product;
     const attributes *descriptor = object_find(LT_MATMUL, matmul);
     (void)a, (void)b, (void)d, (void)workspace, (void)workspace_bytes;
@@ -536,8 +492,7 @@ EMU_EXPORT cublas_status cublasLtMatmul(void *handle, void *matmul, const void *
 
 /* ---- transformations of layouts ---- */
 
-EMU_EXPORT cublas_status cublasLtMatrixTransformDescCreate(void **transform, int scale_type)
-{
+EMU_EXPORT cublas_status cublasLtMatrixTransformDescCreate(void **transform, int scale_type) {
     if (cublas_element_bytes(scale_type) == 0)
         return CUBLAS_STATUS_INVALID_VALUE;
     cublas_status status = create(LT_TRANSFORM, transform);
@@ -546,19 +501,16 @@ EMU_EXPORT cublas_status cublasLtMatrixTransformDescCreate(void **transform, int
     return status;
 }
 
-EMU_EXPORT cublas_status cublasLtMatrixTransformDescDestroy(void *transform)
-{
+EMU_EXPORT cublas_status cublasLtMatrixTransformDescDestroy(void *transform) {
     return destroy(LT_TRANSFORM, transform);
 }
 
 EMU_EXPORT cublas_status cublasLtMatrixTransformDescSetAttribute(
-    void *transform, int attribute, const void *value, size_t bytes)
-{
+    void *transform, int attribute, const void *value, size_t bytes) {
     return set_attribute(LT_TRANSFORM, transform, attribute, value, bytes);
 }
 
-static double layout_bytes(const attributes *layout)
-{
+static double layout_bytes(const attributes *layout) {
     if (!layout)
         return 0;
     matrix content = matrix_of(layout, false);
@@ -566,8 +518,7 @@ static double layout_bytes(const attributes *layout)
 }
 
 EMU_EXPORT cublas_status cublasLtMatrixTransform(void *handle, void *transform, const void *alpha, const void *a,
-    void *a_layout, const void *beta, const void *b, void *b_layout, void *c, void *c_layout, void *stream_handle)
-{
+    void *a_layout, const void *beta, const void *b, void *b_layout, void *c, void *c_layout, void *stream_handle) {
     const attributes *from = object_find(LT_LAYOUT, a_layout);
     const attributes *to = object_find(LT_LAYOUT, c_layout);
     (void)a, (void)beta, (void)c;

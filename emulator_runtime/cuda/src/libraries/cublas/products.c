@@ -1,5 +1,5 @@
 /* libcublas: matrix products. The GEMM family in all its forms, and the rest of BLAS level 3. */
-#include "cublas_handle.h"
+#include "handles.h"
 
 /* The arguments that all forms of GEMM have in common. */
 typedef struct {
@@ -13,8 +13,7 @@ typedef struct {
     const char *name;
 } gemm_call;
 
-static bool gemm_call_is_valid(const gemm_call *call)
-{
+static bool gemm_call_is_valid(const gemm_call *call) {
     if (!cublas_is_operation(call->transpose_a) || !cublas_is_operation(call->transpose_b))
         return false;
     if (call->m < 0 || call->n < 0 || call->k < 0 || call->batch < 0)
@@ -26,8 +25,7 @@ static bool gemm_call_is_valid(const gemm_call *call)
     return call->ldc >= cublas_at_least_one(call->m) && call->alpha && call->beta;
 }
 
-static gemm_shape shape_of(const cublas_handle *handle, const gemm_call *call)
-{
+static gemm_shape shape_of(const cublas_handle *handle, const gemm_call *call) {
     bool overwrites = handle->pointer_mode == CUBLAS_POINTER_MODE_HOST
         && cublas_host_scalar_is_zero(call->beta, call->scale_type);
     double c_bytes = cublas_element_bytes(call->c_type);
@@ -45,8 +43,7 @@ static gemm_shape shape_of(const cublas_handle *handle, const gemm_call *call)
     return shape;
 }
 
-static cublas_status launch_gemm(const cublas_handle *handle, const gemm_call *call, emu_precision precision)
-{
+static cublas_status launch_gemm(const cublas_handle *handle, const gemm_call *call, emu_precision precision) {
     if (!gemm_call_is_valid(call))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (call->m == 0 || call->n == 0 || call->batch == 0)
@@ -55,8 +52,7 @@ static cublas_status launch_gemm(const cublas_handle *handle, const gemm_call *c
     return cublas_launch(handle, EMU_GEMM, call->name, precision, gemm_amount(&shape));
 }
 
-static cublas_status typed_gemm(void *handle, int type, gemm_call call)
-{
+static cublas_status typed_gemm(void *handle, int type, gemm_call call) {
     const cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -65,8 +61,7 @@ static cublas_status typed_gemm(void *handle, int type, gemm_call call)
 }
 
 /* alpha and beta have the type of the accumulation: 2 bytes for 16F, 8 for 64F, else 4; complex ones twice that. */
-static int scale_type_of(int compute_type, bool is_complex)
-{
+static int scale_type_of(int compute_type, bool is_complex) {
     switch (compute_type) {
     case CUBLAS_COMPUTE_16F:
     case CUBLAS_COMPUTE_16F_PEDANTIC:
@@ -84,16 +79,14 @@ static int scale_type_of(int compute_type, bool is_complex)
 }
 
 /* Whether the device has what the types need: FP8 since 8.9. (BF16 before 8.0 runs without tensor cores.) */
-static bool device_has(emu_precision precision)
-{
+static bool device_has(emu_precision precision) {
     const emu_device_info *device = emu_device(emu_current_device());
     if (!device || precision != EMU_FP8)
         return device != NULL;
     return device->capability_major * 10 + device->capability_minor >= 89;
 }
 
-static cublas_status untyped_gemm(void *handle, int compute_type, gemm_call call)
-{
+static cublas_status untyped_gemm(void *handle, int compute_type, gemm_call call) {
     emu_precision precision;
     const cublas_handle *found = cublas_find(handle);
     if (!found)
@@ -109,16 +102,14 @@ static cublas_status untyped_gemm(void *handle, int compute_type, gemm_call call
 }
 
 #define GEMM_CALL(batch_count, kernel)                                                                                       \
-    (gemm_call)                                                                                                              \
-    {                                                                                                                        \
+    (gemm_call) {                                                                                                            \
         .transpose_a = transpose_a, .transpose_b = transpose_b, .m = m, .n = n, .k = k, .alpha = alpha, .beta = beta,        \
         .lda = lda, .ldb = ldb, .ldc = ldc, .batch = (batch_count), .name = (kernel)                                         \
     }
 
 #define DEFINE_GEMM(name, type)                                                                                              \
     EMU_EXPORT cublas_status name(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const void *alpha,    \
-        const void *a, int lda, const void *b, int ldb, const void *beta, void *c, int ldc)                                  \
-    {                                                                                                                        \
+        const void *a, int lda, const void *b, int ldb, const void *beta, void *c, int ldc) {                                \
         (void)a, (void)b, (void)c;                                                                                           \
         return typed_gemm(handle, type, GEMM_CALL(1, "gemm"));                                                               \
     }
@@ -126,16 +117,14 @@ static cublas_status untyped_gemm(void *handle, int compute_type, gemm_call call
 #define DEFINE_GEMM_STRIDED(name, type)                                                                                      \
     EMU_EXPORT cublas_status name(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const void *alpha,    \
         const void *a, int lda, long long stride_a, const void *b, int ldb, long long stride_b, const void *beta, void *c,   \
-        int ldc, long long stride_c, int batch)                                                                              \
-    {                                                                                                                        \
+        int ldc, long long stride_c, int batch) {                                                                            \
         (void)a, (void)b, (void)c, (void)stride_a, (void)stride_b, (void)stride_c;                                           \
         return typed_gemm(handle, type, GEMM_CALL(batch, "gemm_batched"));                                                   \
     }
 
 #define DEFINE_GEMM_BATCHED(name, type)                                                                                      \
     EMU_EXPORT cublas_status name(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const void *alpha,    \
-        const void *const *a, int lda, const void *const *b, int ldb, const void *beta, void *const *c, int ldc, int batch)  \
-    {                                                                                                                        \
+        const void *const *a, int lda, const void *const *b, int ldb, const void *beta, void *const *c, int ldc, int batch) { \
         (void)a, (void)b, (void)c;                                                                                           \
         return typed_gemm(handle, type, GEMM_CALL(batch, "gemm_batched"));                                                   \
     }
@@ -155,8 +144,7 @@ DEFINE_GEMM_STRIDED(cublasCgemm3mStridedBatched, CUDA_C_32F)
 
 EMU_EXPORT cublas_status cublasGemmEx(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const void *alpha,
     const void *a, int a_type, int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
-    int compute_type, int algorithm)
-{
+    int compute_type, int algorithm) {
     (void)a, (void)b, (void)c, (void)algorithm;
     gemm_call call = GEMM_CALL(1, "gemm");
     call.a_type = a_type;
@@ -168,8 +156,7 @@ EMU_EXPORT cublas_status cublasGemmEx(void *handle, int transpose_a, int transpo
 EMU_EXPORT cublas_status cublasGemmStridedBatchedEx(void *handle, int transpose_a, int transpose_b, int m, int n, int k,
     const void *alpha, const void *a, int a_type, int lda, long long stride_a, const void *b, int b_type, int ldb,
     long long stride_b, const void *beta, void *c, int c_type, int ldc, long long stride_c, int batch, int compute_type,
-    int algorithm)
-{
+    int algorithm) {
     (void)a, (void)b, (void)c, (void)stride_a, (void)stride_b, (void)stride_c, (void)algorithm;
     gemm_call call = GEMM_CALL(batch, "gemm_batched");
     call.a_type = a_type;
@@ -180,8 +167,7 @@ EMU_EXPORT cublas_status cublasGemmStridedBatchedEx(void *handle, int transpose_
 
 EMU_EXPORT cublas_status cublasGemmBatchedEx(void *handle, int transpose_a, int transpose_b, int m, int n, int k,
     const void *alpha, const void *const *a, int a_type, int lda, const void *const *b, int b_type, int ldb, const void *beta,
-    void *const *c, int c_type, int ldc, int batch, int compute_type, int algorithm)
-{
+    void *const *c, int c_type, int ldc, int batch, int compute_type, int algorithm) {
     (void)a, (void)b, (void)c, (void)algorithm;
     gemm_call call = GEMM_CALL(batch, "gemm_batched");
     call.a_type = a_type;
@@ -191,8 +177,7 @@ EMU_EXPORT cublas_status cublasGemmBatchedEx(void *handle, int transpose_a, int 
 }
 
 EMU_EXPORT cublas_status cublasSgemmEx(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const void *alpha,
-    const void *a, int a_type, int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc)
-{
+    const void *a, int a_type, int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc) {
     (void)a, (void)b, (void)c;
     gemm_call call = GEMM_CALL(1, "gemm");
     call.a_type = a_type;
@@ -204,8 +189,7 @@ EMU_EXPORT cublas_status cublasSgemmEx(void *handle, int transpose_a, int transp
 /* ---- the rest of level 3 ---- */
 
 /* `valid` holds what the function checks besides its handle. */
-static cublas_status launch_level3(void *handle, int type, bool valid, const char *name, work_amount amount)
-{
+static cublas_status launch_level3(void *handle, int type, bool valid, const char *name, work_amount amount) {
     const cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -218,8 +202,7 @@ static cublas_status launch_level3(void *handle, int type, bool valid, const cha
 
 /* C (m x n) = A B or B A; A is symmetric or Hermitian. */
 static cublas_status symmetric_product(void *handle, int type, int side, int fill, int m, int n, const void *alpha, int lda,
-    int ldb, const void *beta, int ldc)
-{
+    int ldb, const void *beta, int ldc) {
     int order = side == CUBLAS_SIDE_LEFT ? m : n;
     int vectors = side == CUBLAS_SIDE_LEFT ? n : m;
     bool valid = cublas_is_choice(side) && cublas_is_choice(fill) && m >= 0 && n >= 0 && alpha && beta
@@ -230,8 +213,7 @@ static cublas_status symmetric_product(void *handle, int type, int side, int fil
 
 /* One triangle of C (n x n) from A, and B if there are two products, of depth k. */
 static cublas_status rank_update(void *handle, int type, int products, int fill, int transpose, int n, int k,
-    const void *alpha, int lda, int ldb, const void *beta, int ldc)
-{
+    const void *alpha, int lda, int ldb, const void *beta, int ldc) {
     int rows = transpose == CUBLAS_OP_N ? n : k;
     bool valid = cublas_is_choice(fill) && cublas_is_operation(transpose) && n >= 0 && k >= 0 && alpha && beta
         && lda >= cublas_at_least_one(rows) && ldb >= cublas_at_least_one(rows) && ldc >= cublas_at_least_one(n);
@@ -241,8 +223,7 @@ static cublas_status rank_update(void *handle, int type, int products, int fill,
 
 /* B (m x n) multiplied by, or solved with, the triangle A. */
 static cublas_status triangular(void *handle, int type, const char *name, int side, int fill, int transpose, int diagonal,
-    int m, int n, const void *alpha, int lda, int ldb, int batch)
-{
+    int m, int n, const void *alpha, int lda, int ldb, int batch) {
     int order = side == CUBLAS_SIDE_LEFT ? m : n;
     int vectors = side == CUBLAS_SIDE_LEFT ? n : m;
     bool valid = cublas_is_choice(side) && cublas_is_choice(fill) && cublas_is_operation(transpose)
@@ -254,45 +235,39 @@ static cublas_status triangular(void *handle, int type, const char *name, int si
 
 #define DEFINE_SYMMETRIC_PRODUCT(name, type)                                                                                 \
     EMU_EXPORT cublas_status name(void *handle, int side, int fill, int m, int n, const void *alpha, const void *a, int lda, \
-        const void *b, int ldb, const void *beta, void *c, int ldc)                                                          \
-    {                                                                                                                        \
+        const void *b, int ldb, const void *beta, void *c, int ldc) {                                                        \
         (void)a, (void)b, (void)c;                                                                                           \
         return symmetric_product(handle, type, side, fill, m, n, alpha, lda, ldb, beta, ldc);                                \
     }
 
 #define DEFINE_RANK_UPDATE(name, type)                                                                                       \
     EMU_EXPORT cublas_status name(void *handle, int fill, int transpose, int n, int k, const void *alpha, const void *a,     \
-        int lda, const void *beta, void *c, int ldc)                                                                         \
-    {                                                                                                                        \
+        int lda, const void *beta, void *c, int ldc) {                                                                       \
         (void)a, (void)c;                                                                                                    \
         return rank_update(handle, type, 1, fill, transpose, n, k, alpha, lda, lda, beta, ldc);                              \
     }
 
 #define DEFINE_RANK_2_UPDATE(name, type)                                                                                     \
     EMU_EXPORT cublas_status name(void *handle, int fill, int transpose, int n, int k, const void *alpha, const void *a,     \
-        int lda, const void *b, int ldb, const void *beta, void *c, int ldc)                                                 \
-    {                                                                                                                        \
+        int lda, const void *b, int ldb, const void *beta, void *c, int ldc) {                                               \
         (void)a, (void)b, (void)c;                                                                                           \
         return rank_update(handle, type, 2, fill, transpose, n, k, alpha, lda, ldb, beta, ldc);                              \
     }
 
 #define DEFINE_TRIANGULAR(letter, type)                                                                                      \
     EMU_EXPORT cublas_status cublas##letter##trmm_v2(void *handle, int side, int fill, int transpose, int diagonal, int m,   \
-        int n, const void *alpha, const void *a, int lda, const void *b, int ldb, void *c, int ldc)                          \
-    {                                                                                                                        \
+        int n, const void *alpha, const void *a, int lda, const void *b, int ldb, void *c, int ldc) {                        \
         (void)a, (void)b, (void)c;                                                                                           \
         int leading = ldb < ldc ? ldb : ldc;                                                                                 \
         return triangular(handle, type, "trmm", side, fill, transpose, diagonal, m, n, alpha, lda, leading, 1);              \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##trsm_v2(void *handle, int side, int fill, int transpose, int diagonal, int m,   \
-        int n, const void *alpha, const void *a, int lda, void *b, int ldb)                                                  \
-    {                                                                                                                        \
+        int n, const void *alpha, const void *a, int lda, void *b, int ldb) {                                                \
         (void)a, (void)b;                                                                                                    \
         return triangular(handle, type, "trsm", side, fill, transpose, diagonal, m, n, alpha, lda, ldb, 1);                  \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##trsmBatched(void *handle, int side, int fill, int transpose, int diagonal,      \
-        int m, int n, const void *alpha, const void *const *a, int lda, void *const *b, int ldb, int batch)                  \
-    {                                                                                                                        \
+        int m, int n, const void *alpha, const void *const *a, int lda, void *const *b, int ldb, int batch) {                \
         (void)a, (void)b;                                                                                                    \
         return triangular(handle, type, "trsm_batched", side, fill, transpose, diagonal, m, n, alpha, lda, ldb, batch);      \
     }

@@ -1,5 +1,5 @@
 /* libcublas: factorisations of many small matrices. */
-#include "cublas_handle.h"
+#include "handles.h"
 
 typedef struct {
     const cublas_handle *handle;
@@ -8,28 +8,24 @@ typedef struct {
     bool is_complex;
 } problem;
 
-static problem problem_of(void *handle, int type)
-{
+static problem problem_of(void *handle, int type) {
     problem result = {cublas_find(handle), type, cublas_element_bytes(type), cublas_type_is_complex(type)};
     return result;
 }
 
-static cublas_status launch(const problem *problem, const char *name, work_amount amount)
-{
+static cublas_status launch(const problem *problem, const char *name, work_amount amount) {
     if (amount.flops == 0)
         return CUBLAS_STATUS_SUCCESS;
     return cublas_launch(problem->handle, EMU_GEMM, name, cublas_typed_precision(problem->handle, problem->type), amount);
 }
 
 /* The host's `info`: 0, or the negative number of the argument that is wrong. */
-static cublas_status reject(int *info, int argument)
-{
+static cublas_status reject(int *info, int argument) {
     *info = -argument;
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-static cublas_status getrf(void *handle, int type, int n, int lda, int *device_infos, int batch)
-{
+static cublas_status getrf(void *handle, int type, int n, int lda, int *device_infos, int batch) {
     problem lu = problem_of(handle, type);
     if (!lu.handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -41,8 +37,7 @@ static cublas_status getrf(void *handle, int type, int n, int lda, int *device_i
     return cublas_set_device_infos(lu.handle, device_infos, batch);
 }
 
-static cublas_status getrs(void *handle, int type, int transpose, int n, int vectors, int lda, int ldb, int *info, int batch)
-{
+static cublas_status getrs(void *handle, int type, int transpose, int n, int vectors, int lda, int ldb, int *info, int batch) {
     problem solve = problem_of(handle, type);
     if (!solve.handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -65,8 +60,7 @@ static cublas_status getrs(void *handle, int type, int transpose, int n, int vec
     return launch(&solve, "getrs_batched", amount);
 }
 
-static cublas_status geqrf(void *handle, int type, int m, int n, int lda, int *info, int batch)
-{
+static cublas_status geqrf(void *handle, int type, int m, int n, int lda, int *info, int batch) {
     problem qr = problem_of(handle, type);
     if (!qr.handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -85,8 +79,7 @@ static cublas_status geqrf(void *handle, int type, int m, int n, int lda, int *i
 }
 
 static cublas_status gels(void *handle, int type, int transpose, int m, int n, int vectors, int lda, int ldc, int *info,
-    int *device_infos, int batch)
-{
+    int *device_infos, int batch) {
     problem squares = problem_of(handle, type);
     if (!squares.handle)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -118,26 +111,22 @@ static cublas_status gels(void *handle, int type, int transpose, int m, int n, i
 
 #define DEFINE_BATCHED(letter, type)                                                                                         \
     EMU_EXPORT cublas_status cublas##letter##getrfBatched(                                                                   \
-        void *handle, int n, void *const *a, int lda, int *pivots, int *device_infos, int batch)                             \
-    {                                                                                                                        \
+        void *handle, int n, void *const *a, int lda, int *pivots, int *device_infos, int batch) {                           \
         (void)a, (void)pivots;                                                                                               \
         return getrf(handle, type, n, lda, device_infos, batch);                                                             \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##getrsBatched(void *handle, int transpose, int n, int vectors,                   \
-        const void *const *a, int lda, const int *pivots, void *const *b, int ldb, int *info, int batch)                     \
-    {                                                                                                                        \
+        const void *const *a, int lda, const int *pivots, void *const *b, int ldb, int *info, int batch) {                   \
         (void)a, (void)b, (void)pivots;                                                                                      \
         return getrs(handle, type, transpose, n, vectors, lda, ldb, info, batch);                                            \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##geqrfBatched(                                                                   \
-        void *handle, int m, int n, void *const *a, int lda, void *const *tau, int *info, int batch)                         \
-    {                                                                                                                        \
+        void *handle, int m, int n, void *const *a, int lda, void *const *tau, int *info, int batch) {                       \
         (void)a, (void)tau;                                                                                                  \
         return geqrf(handle, type, m, n, lda, info, batch);                                                                  \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##gelsBatched(void *handle, int transpose, int m, int n, int vectors,             \
-        void *const *a, int lda, void *const *c, int ldc, int *info, int *device_infos, int batch)                           \
-    {                                                                                                                        \
+        void *const *a, int lda, void *const *c, int ldc, int *info, int *device_infos, int batch) {                         \
         (void)a, (void)c;                                                                                                    \
         return gels(handle, type, transpose, m, n, vectors, lda, ldc, info, device_infos, batch);                            \
     }

@@ -1,19 +1,17 @@
 /* libcublas: vectors (BLAS level 1) and products of a matrix with a vector (level 2). Their time goes by the bytes. */
-#include "cublas_handle.h"
+#include "handles.h"
 
 /* ---- level 1 ---- */
 
 /* `passes` vectors of n elements are read or written; `multiply_adds` for each element. */
-static work_amount vector_amount(int type, double n, double passes, double multiply_adds)
-{
+static work_amount vector_amount(int type, double n, double passes, double multiply_adds) {
     work_amount amount;
     amount.flops = (cublas_type_is_complex(type) ? 8.0 : 2.0) * n * multiply_adds;
     amount.bytes = n * passes * cublas_element_bytes(type);
     return amount;
 }
 
-static cublas_status launch_memory_bound(void *handle, int type, const char *name, work_amount amount)
-{
+static cublas_status launch_memory_bound(void *handle, int type, const char *name, work_amount amount) {
     const cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -24,8 +22,7 @@ static cublas_status launch_memory_bound(void *handle, int type, const char *nam
 
 /* A number that the host gets: zero, for nothing was computed. The stream is waited for, as the interface says. */
 static cublas_status reduce_to_scalar(
-    void *handle, int type, int result_type, const char *name, int n, double vectors, void *result)
-{
+    void *handle, int type, int result_type, const char *name, int n, double vectors, void *result) {
     static const char ZERO[16];
     const cublas_handle *found = cublas_find(handle);
     if (!found)
@@ -39,8 +36,7 @@ static cublas_status reduce_to_scalar(
 }
 
 /* Counts from 1; 0 says that there are no elements. */
-static cublas_status index_of_extreme(void *handle, int type, int n, int *result)
-{
+static cublas_status index_of_extreme(void *handle, int type, int n, int *result) {
     const cublas_handle *found = cublas_find(handle);
     int index = n > 0 ? 1 : 0;
     if (!found)
@@ -54,8 +50,7 @@ static cublas_status index_of_extreme(void *handle, int type, int n, int *result
 }
 
 #define DEFINE_ONE_VECTOR(name, type, kernel)                                                                                \
-    EMU_EXPORT cublas_status name(void *handle, int n, const void *alpha, void *x, int x_distance)                           \
-    {                                                                                                                        \
+    EMU_EXPORT cublas_status name(void *handle, int n, const void *alpha, void *x, int x_distance) {                         \
         (void)x, (void)x_distance;                                                                                           \
         if (!cublas_find(handle))                                                                                            \
             return CUBLAS_STATUS_NOT_INITIALIZED;                                                                            \
@@ -66,8 +61,7 @@ static cublas_status index_of_extreme(void *handle, int type, int n, int *result
 
 #define DEFINE_ROTATION(name, type)                                                                                          \
     EMU_EXPORT cublas_status name(                                                                                           \
-        void *handle, int n, void *x, int x_distance, void *y, int y_distance, const void *cosine, const void *sine)         \
-    {                                                                                                                        \
+        void *handle, int n, void *x, int x_distance, void *y, int y_distance, const void *cosine, const void *sine) {       \
         (void)x, (void)y, (void)x_distance, (void)y_distance;                                                                \
         if (!cublas_find(handle))                                                                                            \
             return CUBLAS_STATUS_NOT_INITIALIZED;                                                                            \
@@ -78,30 +72,26 @@ static cublas_status index_of_extreme(void *handle, int type, int n, int *result
 
 #define DEFINE_DOT(name, type)                                                                                               \
     EMU_EXPORT cublas_status name(                                                                                           \
-        void *handle, int n, const void *x, int x_distance, const void *y, int y_distance, void *result)                     \
-    {                                                                                                                        \
+        void *handle, int n, const void *x, int x_distance, const void *y, int y_distance, void *result) {                   \
         (void)x, (void)y, (void)x_distance, (void)y_distance;                                                                \
         return reduce_to_scalar(handle, type, type, "dot", n, 2, result);                                                    \
     }
 
 #define DEFINE_REDUCTION(name, type, result_type, kernel)                                                                    \
-    EMU_EXPORT cublas_status name(void *handle, int n, const void *x, int x_distance, void *result)                          \
-    {                                                                                                                        \
+    EMU_EXPORT cublas_status name(void *handle, int n, const void *x, int x_distance, void *result) {                        \
         (void)x, (void)x_distance;                                                                                           \
         return reduce_to_scalar(handle, type, result_type, kernel, n, 1, result);                                            \
     }
 
 #define DEFINE_INDEX(name, type)                                                                                             \
-    EMU_EXPORT cublas_status name(void *handle, int n, const void *x, int x_distance, int *result)                           \
-    {                                                                                                                        \
+    EMU_EXPORT cublas_status name(void *handle, int n, const void *x, int x_distance, int *result) {                         \
         (void)x, (void)x_distance;                                                                                           \
         return index_of_extreme(handle, type, n, result);                                                                    \
     }
 
 #define DEFINE_LEVEL_1(letter, type)                                                                                         \
     EMU_EXPORT cublas_status cublas##letter##axpy_v2(                                                                        \
-        void *handle, int n, const void *alpha, const void *x, int x_distance, void *y, int y_distance)                      \
-    {                                                                                                                        \
+        void *handle, int n, const void *alpha, const void *x, int x_distance, void *y, int y_distance) {                    \
         (void)x, (void)y, (void)x_distance, (void)y_distance;                                                                \
         if (!cublas_find(handle))                                                                                            \
             return CUBLAS_STATUS_NOT_INITIALIZED;                                                                            \
@@ -110,14 +100,12 @@ static cublas_status index_of_extreme(void *handle, int type, int n, int *result
         return launch_memory_bound(handle, type, "axpy", vector_amount(type, n, 3, 1));                                      \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##copy_v2(                                                                        \
-        void *handle, int n, const void *x, int x_distance, void *y, int y_distance)                                         \
-    {                                                                                                                        \
+        void *handle, int n, const void *x, int x_distance, void *y, int y_distance) {                                       \
         (void)x, (void)y, (void)x_distance, (void)y_distance;                                                                \
         return launch_memory_bound(handle, type, "copy", vector_amount(type, n, 2, 0));                                      \
     }                                                                                                                        \
     EMU_EXPORT cublas_status cublas##letter##swap_v2(                                                                        \
-        void *handle, int n, void *x, int x_distance, void *y, int y_distance)                                               \
-    {                                                                                                                        \
+        void *handle, int n, void *x, int x_distance, void *y, int y_distance) {                                             \
         (void)x, (void)y, (void)x_distance, (void)y_distance;                                                                \
         return launch_memory_bound(handle, type, "swap", vector_amount(type, n, 4, 0));                                      \
     }                                                                                                                        \
@@ -126,8 +114,7 @@ static cublas_status index_of_extreme(void *handle, int type, int n, int *result
 
 #define DEFINE_MODIFIED_ROTATION(letter, type)                                                                               \
     EMU_EXPORT cublas_status cublas##letter##rotm_v2(                                                                        \
-        void *handle, int n, void *x, int x_distance, void *y, int y_distance, const void *parameters)                       \
-    {                                                                                                                        \
+        void *handle, int n, void *x, int x_distance, void *y, int y_distance, const void *parameters) {                     \
         (void)x, (void)y, (void)x_distance, (void)y_distance;                                                                \
         if (!cublas_find(handle))                                                                                            \
             return CUBLAS_STATUS_NOT_INITIALIZED;                                                                            \
@@ -171,8 +158,7 @@ DEFINE_INDEX(cublasIcamin_v2, CUDA_C_32F)
 DEFINE_INDEX(cublasIzamin_v2, CUDA_C_64F)
 
 EMU_EXPORT cublas_status cublasDotEx(void *handle, int n, const void *x, int x_type, int x_distance, const void *y, int y_type,
-    int y_distance, void *result, int result_type, int execution_type)
-{
+    int y_distance, void *result, int result_type, int execution_type) {
     (void)x, (void)y, (void)x_distance, (void)y_distance, (void)execution_type;
     if (!cublas_find(handle))
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -185,8 +171,7 @@ EMU_EXPORT cublas_status cublasDotEx(void *handle, int n, const void *x, int x_t
 
 /* A matrix of which `elements` count, used for `multiply_adds` each, with vectors of `vector_elements` in all. */
 static cublas_status matrix_vector(
-    void *handle, int type, bool valid, const char *name, double elements, double multiply_adds, double vector_elements)
-{
+    void *handle, int type, bool valid, const char *name, double elements, double multiply_adds, double vector_elements) {
     if (!cublas_find(handle))
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!valid)
@@ -197,20 +182,17 @@ static cublas_status matrix_vector(
     return launch_memory_bound(handle, type, name, amount);
 }
 
-static double triangle(double order)
-{
+static double triangle(double order) {
     return order * (order + 1) / 2;
 }
 
-static bool square_is_valid(int fill, int n, int lda)
-{
+static bool square_is_valid(int fill, int n, int lda) {
     return cublas_is_choice(fill) && n >= 0 && lda >= cublas_at_least_one(n);
 }
 
 #define DEFINE_GENERAL_UPDATE(name, type)                                                                                    \
     EMU_EXPORT cublas_status name(void *handle, int m, int n, const void *alpha, const void *x, int x_distance,              \
-        const void *y, int y_distance, void *a, int lda)                                                                     \
-    {                                                                                                                        \
+        const void *y, int y_distance, void *a, int lda) {                                                                   \
         (void)x, (void)y, (void)a;                                                                                           \
         bool valid = m >= 0 && n >= 0 && alpha && x_distance && y_distance && lda >= cublas_at_least_one(m);                 \
         return matrix_vector(handle, type, valid, "ger", 2.0 * m * n, 0.5, (double)m + n);                                   \
@@ -218,8 +200,7 @@ static bool square_is_valid(int fill, int n, int lda)
 
 #define DEFINE_SYMMETRIC_TIMES_VECTOR(name, type)                                                                            \
     EMU_EXPORT cublas_status name(void *handle, int fill, int n, const void *alpha, const void *a, int lda, const void *x,   \
-        int x_distance, const void *beta, void *y, int y_distance)                                                           \
-    {                                                                                                                        \
+        int x_distance, const void *beta, void *y, int y_distance) {                                                         \
         (void)a, (void)x, (void)y;                                                                                           \
         bool valid = square_is_valid(fill, n, lda) && alpha && beta && x_distance && y_distance;                             \
         return matrix_vector(handle, type, valid, "symv", triangle(n), 2, 3.0 * n);                                          \
@@ -227,8 +208,7 @@ static bool square_is_valid(int fill, int n, int lda)
 
 #define DEFINE_SYMMETRIC_UPDATE(name, type)                                                                                  \
     EMU_EXPORT cublas_status name(                                                                                           \
-        void *handle, int fill, int n, const void *alpha, const void *x, int x_distance, void *a, int lda)                   \
-    {                                                                                                                        \
+        void *handle, int fill, int n, const void *alpha, const void *x, int x_distance, void *a, int lda) {                 \
         (void)a, (void)x;                                                                                                    \
         bool valid = square_is_valid(fill, n, lda) && alpha && x_distance;                                                   \
         return matrix_vector(handle, type, valid, "syr", 2 * triangle(n), 0.5, n);                                           \
@@ -236,8 +216,7 @@ static bool square_is_valid(int fill, int n, int lda)
 
 #define DEFINE_SYMMETRIC_2_UPDATE(name, type)                                                                                \
     EMU_EXPORT cublas_status name(void *handle, int fill, int n, const void *alpha, const void *x, int x_distance,           \
-        const void *y, int y_distance, void *a, int lda)                                                                     \
-    {                                                                                                                        \
+        const void *y, int y_distance, void *a, int lda) {                                                                   \
         (void)a, (void)x, (void)y;                                                                                           \
         bool valid = square_is_valid(fill, n, lda) && alpha && x_distance && y_distance;                                     \
         return matrix_vector(handle, type, valid, "syr2", 2 * triangle(n), 1, 2.0 * n);                                      \
@@ -245,8 +224,7 @@ static bool square_is_valid(int fill, int n, int lda)
 
 #define DEFINE_TRIANGULAR_VECTOR(name, type, kernel)                                                                         \
     EMU_EXPORT cublas_status name(                                                                                           \
-        void *handle, int fill, int transpose, int diagonal, int n, const void *a, int lda, void *x, int x_distance)         \
-    {                                                                                                                        \
+        void *handle, int fill, int transpose, int diagonal, int n, const void *a, int lda, void *x, int x_distance) {       \
         (void)a, (void)x;                                                                                                    \
         bool valid = square_is_valid(fill, n, lda) && cublas_is_operation(transpose) && cublas_is_choice(diagonal)           \
             && x_distance;                                                                                                   \
@@ -255,8 +233,7 @@ static bool square_is_valid(int fill, int n, int lda)
 
 #define DEFINE_LEVEL_2(letter, type)                                                                                         \
     EMU_EXPORT cublas_status cublas##letter##gemv_v2(void *handle, int transpose, int m, int n, const void *alpha,           \
-        const void *a, int lda, const void *x, int x_distance, const void *beta, void *y, int y_distance)                    \
-    {                                                                                                                        \
+        const void *a, int lda, const void *x, int x_distance, const void *beta, void *y, int y_distance) {                  \
         (void)a, (void)x, (void)y;                                                                                           \
         bool valid = cublas_is_operation(transpose) && m >= 0 && n >= 0 && alpha && beta && x_distance && y_distance         \
             && lda >= cublas_at_least_one(m);                                                                                \

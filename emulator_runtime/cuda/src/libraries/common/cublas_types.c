@@ -22,24 +22,20 @@ static const double ELEMENT_BYTES[CUDA_TYPES] = {
     [CUDA_R_4F_E2M1] = 0.5,
 };
 
-double cublas_element_bytes(int type)
-{
+double cublas_element_bytes(int type) {
     return type >= 0 && type < CUDA_TYPES ? ELEMENT_BYTES[type] : 0;
 }
 
-bool cublas_type_is_complex(int type)
-{
+bool cublas_type_is_complex(int type) {
     return type == CUDA_C_32F || type == CUDA_C_64F || type == CUDA_C_16F || type == CUDA_C_16BF || type == CUDA_C_8I;
 }
 
-bool cublas_type_is_fp8(int type)
-{
+bool cublas_type_is_fp8(int type) {
     return type >= CUDA_R_8F_E4M3 && type < CUDA_TYPES && ELEMENT_BYTES[type] > 0;
 }
 
 /* 32-bit inputs: tensor cores may be allowed by the compute type, or for plain 32F by the handle's math mode. */
-static emu_precision precision_of_fp32(int compute_type, int math_mode)
-{
+static emu_precision precision_of_fp32(int compute_type, int math_mode) {
     switch (compute_type) {
     case CUBLAS_COMPUTE_32F_FAST_16F:
         return EMU_FP16;
@@ -62,8 +58,7 @@ static emu_precision precision_of_fp32(int compute_type, int math_mode)
     }
 }
 
-static bool computes_in_32f(int compute_type)
-{
+static bool computes_in_32f(int compute_type) {
     switch (compute_type) {
     case CUBLAS_COMPUTE_32F:
     case CUBLAS_COMPUTE_32F_PEDANTIC:
@@ -77,14 +72,12 @@ static bool computes_in_32f(int compute_type)
     }
 }
 
-static bool computes_in_64f(int compute_type)
-{
+static bool computes_in_64f(int compute_type) {
     return compute_type == CUBLAS_COMPUTE_64F || compute_type == CUBLAS_COMPUTE_64F_PEDANTIC
         || compute_type == CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT;
 }
 
-bool cublas_precision(int a_type, int b_type, int compute_type, int math_mode, emu_precision *precision)
-{
+bool cublas_precision(int a_type, int b_type, int compute_type, int math_mode, emu_precision *precision) {
     bool in_16f = compute_type == CUBLAS_COMPUTE_16F || compute_type == CUBLAS_COMPUTE_16F_PEDANTIC;
     bool in_32i = compute_type == CUBLAS_COMPUTE_32I || compute_type == CUBLAS_COMPUTE_32I_PEDANTIC;
     bool in_32f = computes_in_32f(compute_type);
@@ -120,8 +113,7 @@ bool cublas_precision(int a_type, int b_type, int compute_type, int math_mode, e
     }
 }
 
-cublas_status cublas_status_of(emu_status status)
-{
+cublas_status cublas_status_of(emu_status status) {
     switch (status) {
     case EMU_OK:
         return CUBLAS_STATUS_SUCCESS;
@@ -139,8 +131,7 @@ cublas_status cublas_status_of(emu_status status)
     }
 }
 
-const char *cublas_status_name(int status)
-{
+const char *cublas_status_name(int status) {
     switch (status) {
     case CUBLAS_STATUS_SUCCESS:
         return "CUBLAS_STATUS_SUCCESS";
@@ -167,15 +158,13 @@ const char *cublas_status_name(int status)
     }
 }
 
-bool cublas_host_scalar_is_zero(const void *value, int type)
-{
+bool cublas_host_scalar_is_zero(const void *value, int type) {
     static const char ZERO[16];
     size_t bytes = (size_t)cublas_element_bytes(type);
     return bytes > 0 && bytes <= sizeof ZERO && memcmp(value, ZERO, bytes) == 0;
 }
 
-cublas_status cublas_version_property(int property, int *value)
-{
+cublas_status cublas_version_property(int property, int *value) {
     static const int PARTS[] = {CUBLAS_VERSION_MAJOR, CUBLAS_VERSION_MINOR, CUBLAS_VERSION_PATCH};
     if (!value || property < 0 || property > 2)
         return CUBLAS_STATUS_INVALID_VALUE;

@@ -1,23 +1,21 @@
-/* libcublas: handles, their settings, copies between host and device. The mathematics is in cublas_products.c (level 3 and the
- * GEMM family), cublas_vectors.c (levels 1 and 2) and cublas_batched.c (factorisations).
+/* libcublas: handles, their settings, copies between host and device. The mathematics is in products.c (level 3 and the
+ * GEMM family), vectors.c (levels 1 and 2) and batched.c (factorisations).
  *
  * Nothing is computed: a function checks its arguments as the interface documents, and describes the work to the core.
  */
 #include <string.h>
 
-#include "cublas_handle.h"
-#include "objects.h"
+#include "handles.h"
+#include "common/objects.h"
 
 enum { CUBLAS_HANDLE = 1 }; /* kind of object */
 
-cublas_handle *cublas_find(const void *handle)
-{
+cublas_handle *cublas_find(const void *handle) {
     return object_find(CUBLAS_HANDLE, handle);
 }
 
 cublas_status cublas_launch(
-    const cublas_handle *handle, emu_work_kind kind, const char *name, emu_precision precision, work_amount amount)
-{
+    const cublas_handle *handle, emu_work_kind kind, const char *name, emu_precision precision, work_amount amount) {
     emu_stream *stream = emu_stream_of(handle->stream);
     emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes};
     if (!stream)
@@ -25,16 +23,14 @@ cublas_status cublas_launch(
     return cublas_status_of(emu_launch(stream, &work));
 }
 
-emu_precision cublas_typed_precision(const cublas_handle *handle, int type)
-{
+emu_precision cublas_typed_precision(const cublas_handle *handle, int type) {
     emu_precision precision = EMU_FP32;
     bool is_double = type == CUDA_R_64F || type == CUDA_C_64F;
     cublas_precision(type, type, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, handle->math_mode, &precision);
     return precision;
 }
 
-cublas_status cublas_return_scalar(const cublas_handle *handle, void *result, const void *value, size_t bytes)
-{
+cublas_status cublas_return_scalar(const cublas_handle *handle, void *result, const void *value, size_t bytes) {
     if (handle->pointer_mode == CUBLAS_POINTER_MODE_DEVICE)
         return CUBLAS_STATUS_SUCCESS;
     emu_stream *stream = emu_stream_of(handle->stream);
@@ -46,8 +42,7 @@ cublas_status cublas_return_scalar(const cublas_handle *handle, void *result, co
     return status;
 }
 
-cublas_status cublas_set_device_infos(const cublas_handle *handle, int *infos, int count)
-{
+cublas_status cublas_set_device_infos(const cublas_handle *handle, int *infos, int count) {
     emu_memory_info memory;
     emu_stream *stream = emu_stream_of(handle->stream);
     if (!stream)
@@ -61,8 +56,7 @@ cublas_status cublas_set_device_infos(const cublas_handle *handle, int *infos, i
 
 /* ---- handles ---- */
 
-EMU_EXPORT cublas_status cublasCreate_v2(void **handle)
-{
+EMU_EXPORT cublas_status cublasCreate_v2(void **handle) {
     if (!handle)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (emu_start() != EMU_OK || emu_device_count() < 1)
@@ -71,13 +65,11 @@ EMU_EXPORT cublas_status cublasCreate_v2(void **handle)
     return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
 
-EMU_EXPORT cublas_status cublasDestroy_v2(void *handle)
-{
+EMU_EXPORT cublas_status cublasDestroy_v2(void *handle) {
     return object_destroy(CUBLAS_HANDLE, handle) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
-EMU_EXPORT cublas_status cublasGetVersion_v2(void *handle, int *version)
-{
+EMU_EXPORT cublas_status cublasGetVersion_v2(void *handle, int *version) {
     (void)handle; /* the interface allows NULL */
     if (!version)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -85,18 +77,15 @@ EMU_EXPORT cublas_status cublasGetVersion_v2(void *handle, int *version)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasGetProperty(int property, int *value)
-{
+EMU_EXPORT cublas_status cublasGetProperty(int property, int *value) {
     return cublas_version_property(property, value);
 }
 
-EMU_EXPORT const char *cublasGetStatusName(int status)
-{
+EMU_EXPORT const char *cublasGetStatusName(int status) {
     return cublas_status_name(status);
 }
 
-EMU_EXPORT const char *cublasGetStatusString(int status)
-{
+EMU_EXPORT const char *cublasGetStatusString(int status) {
     switch (status) {
     case CUBLAS_STATUS_SUCCESS:
         return "success";
@@ -123,8 +112,7 @@ EMU_EXPORT const char *cublasGetStatusString(int status)
     }
 }
 
-EMU_EXPORT cublas_status cublasSetStream_v2(void *handle, void *stream)
-{
+EMU_EXPORT cublas_status cublasSetStream_v2(void *handle, void *stream) {
     cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -132,8 +120,7 @@ EMU_EXPORT cublas_status cublasSetStream_v2(void *handle, void *stream)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasGetStream_v2(void *handle, void **stream)
-{
+EMU_EXPORT cublas_status cublasGetStream_v2(void *handle, void **stream) {
     const cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -144,8 +131,7 @@ EMU_EXPORT cublas_status cublasGetStream_v2(void *handle, void **stream)
 }
 
 /* The program's workspace replaces the library's own; neither changes how long a product takes here. */
-EMU_EXPORT cublas_status cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes)
-{
+EMU_EXPORT cublas_status cublasSetWorkspace_v2(void *handle, void *workspace, size_t bytes) {
     enum { ALIGNMENT = 256 };
     if (!cublas_find(handle))
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -154,8 +140,7 @@ EMU_EXPORT cublas_status cublasSetWorkspace_v2(void *handle, void *workspace, si
     return (uintptr_t)workspace % ALIGNMENT == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-EMU_EXPORT cublas_status cublasSetPointerMode_v2(void *handle, int mode)
-{
+EMU_EXPORT cublas_status cublasSetPointerMode_v2(void *handle, int mode) {
     cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -165,8 +150,7 @@ EMU_EXPORT cublas_status cublasSetPointerMode_v2(void *handle, int mode)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublas_status get_setting(void *handle, size_t offset, int *value)
-{
+static cublas_status get_setting(void *handle, size_t offset, int *value) {
     const cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -176,13 +160,11 @@ static cublas_status get_setting(void *handle, size_t offset, int *value)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasGetPointerMode_v2(void *handle, int *mode)
-{
+EMU_EXPORT cublas_status cublasGetPointerMode_v2(void *handle, int *mode) {
     return get_setting(handle, offsetof(cublas_handle, pointer_mode), mode);
 }
 
-static bool is_math_mode(int mode)
-{
+static bool is_math_mode(int mode) {
     switch (mode & ~CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) {
     case CUBLAS_DEFAULT_MATH:
     case CUBLAS_TENSOR_OP_MATH:
@@ -196,8 +178,7 @@ static bool is_math_mode(int mode)
     }
 }
 
-EMU_EXPORT cublas_status cublasSetMathMode(void *handle, int mode)
-{
+EMU_EXPORT cublas_status cublasSetMathMode(void *handle, int mode) {
     cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -207,13 +188,11 @@ EMU_EXPORT cublas_status cublasSetMathMode(void *handle, int mode)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasGetMathMode(void *handle, int *mode)
-{
+EMU_EXPORT cublas_status cublasGetMathMode(void *handle, int *mode) {
     return get_setting(handle, offsetof(cublas_handle, math_mode), mode);
 }
 
-EMU_EXPORT cublas_status cublasSetAtomicsMode(void *handle, int mode)
-{
+EMU_EXPORT cublas_status cublasSetAtomicsMode(void *handle, int mode) {
     cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -223,13 +202,11 @@ EMU_EXPORT cublas_status cublasSetAtomicsMode(void *handle, int mode)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasGetAtomicsMode(void *handle, int *mode)
-{
+EMU_EXPORT cublas_status cublasGetAtomicsMode(void *handle, int *mode) {
     return get_setting(handle, offsetof(cublas_handle, atomics_mode), mode);
 }
 
-EMU_EXPORT cublas_status cublasSetSmCountTarget(void *handle, int count)
-{
+EMU_EXPORT cublas_status cublasSetSmCountTarget(void *handle, int count) {
     cublas_handle *found = cublas_find(handle);
     if (!found)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -239,8 +216,7 @@ EMU_EXPORT cublas_status cublasSetSmCountTarget(void *handle, int count)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-EMU_EXPORT cublas_status cublasGetSmCountTarget(void *handle, int *count)
-{
+EMU_EXPORT cublas_status cublasGetSmCountTarget(void *handle, int *count) {
     return get_setting(handle, offsetof(cublas_handle, sm_count_target), count);
 }
 
@@ -248,8 +224,7 @@ EMU_EXPORT cublas_status cublasGetSmCountTarget(void *handle, int *count)
 
 /* Columns of `rows` elements; the leading dimensions count elements. */
 static cublas_status copy_matrix(
-    int rows, int columns, int element, const void *from, int from_leading, void *to, int to_leading, void *stream_handle)
-{
+    int rows, int columns, int element, const void *from, int from_leading, void *to, int to_leading, void *stream_handle) {
     if (rows < 0 || columns < 0 || element <= 0 || from_leading <= 0 || to_leading <= 0)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (rows > from_leading || rows > to_leading)
@@ -268,26 +243,22 @@ static cublas_status copy_matrix(
 }
 
 EMU_EXPORT cublas_status cublasSetMatrixAsync(
-    int rows, int columns, int element, const void *from, int from_leading, void *to, int to_leading, void *stream)
-{
+    int rows, int columns, int element, const void *from, int from_leading, void *to, int to_leading, void *stream) {
     return copy_matrix(rows, columns, element, from, from_leading, to, to_leading, stream);
 }
 
 EMU_EXPORT cublas_status cublasGetMatrixAsync(
-    int rows, int columns, int element, const void *from, int from_leading, void *to, int to_leading, void *stream)
-{
+    int rows, int columns, int element, const void *from, int from_leading, void *to, int to_leading, void *stream) {
     return copy_matrix(rows, columns, element, from, from_leading, to, to_leading, stream);
 }
 
 /* A vector with a distance between its elements is a matrix of one row. */
 EMU_EXPORT cublas_status cublasSetVectorAsync(
-    int count, int element, const void *from, int from_distance, void *to, int to_distance, void *stream)
-{
+    int count, int element, const void *from, int from_distance, void *to, int to_distance, void *stream) {
     return copy_matrix(1, count, element, from, from_distance, to, to_distance, stream);
 }
 
 EMU_EXPORT cublas_status cublasGetVectorAsync(
-    int count, int element, const void *from, int from_distance, void *to, int to_distance, void *stream)
-{
+    int count, int element, const void *from, int from_distance, void *to, int to_distance, void *stream) {
     return copy_matrix(1, count, element, from, from_distance, to, to_distance, stream);
 }

@@ -2,8 +2,8 @@
 #ifndef EMUGPU_CUBLAS_HANDLE_H
 #define EMUGPU_CUBLAS_HANDLE_H
 
-#include "cublas_types.h"
-#include "work_formulas.h"
+#include "common/cublas_types.h"
+#include "common/work_formulas.h"
 
 typedef struct {
     void *stream; /* as the program set it; NULL is the default stream */
@@ -29,19 +29,16 @@ cublas_status cublas_return_scalar(const cublas_handle *handle, void *result, co
 /* The device's array of `count` error numbers says that each problem was solved. */
 cublas_status cublas_set_device_infos(const cublas_handle *handle, int *infos, int count);
 
-static inline int cublas_at_least_one(int value)
-{
+static inline int cublas_at_least_one(int value) {
     return value > 1 ? value : 1;
 }
 
-static inline bool cublas_is_operation(int operation)
-{
+static inline bool cublas_is_operation(int operation) {
     return operation >= CUBLAS_OP_N && operation <= CUBLAS_OP_C;
 }
 
 /* Sides, fill modes and diagonal types: 0 or 1 (a fill mode may also be 2, the full matrix). */
-static inline bool cublas_is_choice(int value)
-{
+static inline bool cublas_is_choice(int value) {
     return value == 0 || value == 1;
 }
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "../core/core.h"
+#include "core.h"
 
 #ifndef CUDA_MAJOR
 #define CUDA_MAJOR 13
