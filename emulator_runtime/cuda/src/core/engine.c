@@ -11,17 +11,24 @@ static int first_after(const emu_engine *engine, int64_t ready_ns) {
     return i;
 }
 
+/* Forget the older half. Answers how many that was. */
+static int forget(emu_engine *engine) {
+    int gone = engine->count / 2;
+    engine->count -= gone;
+    memmove(&engine->taken[0], &engine->taken[gone], sizeof engine->taken[0] * (size_t)engine->count);
+    return gone;
+}
+
 /* Put one interval in the place of those from `first` up to `last`, which is not included. */
 static void replace(emu_engine *engine, int first, int last, int64_t start_ns, int64_t end_ns) {
     if (first == last && engine->count == ENGINE_INTERVALS) {
-        memmove(&engine->taken[0], &engine->taken[1], sizeof engine->taken[0] * (ENGINE_INTERVALS - 1));
-        engine->count--;
-        if (first > 0)
-            first--;
+        int gone = forget(engine);
+        first = first > gone ? first - gone : 0;
         last = first;
     }
     int tail = engine->count - last;
-    memmove(&engine->taken[first + 1], &engine->taken[last], sizeof engine->taken[0] * (size_t)tail);
+    if (tail > 0)
+        memmove(&engine->taken[first + 1], &engine->taken[last], sizeof engine->taken[0] * (size_t)tail);
     engine->taken[first].start_ns = start_ns;
     engine->taken[first].end_ns = end_ns;
     engine->count = first + 1 + tail;

@@ -143,8 +143,9 @@ struct emu_event {
 
 extern emu_pool stream_pool, event_pool;
 
-/* Give `work` to the stream; the item is copied. The lock is held, and may be released for a while if the stream's queue is full. */
-emu_status stream_issue(emu_stream *stream, const item *work);
+/* Give `work` to the stream, which fills in its times and keeps a copy if it needs one. The lock is held, and released for a while
+ * if the stream's queue is full. */
+emu_status stream_issue(emu_stream *stream, item *work);
 /* Find out the ends of all work for which that is possible by now. The lock is held. */
 void streams_resolve(void);
 bool streams_pending(void);

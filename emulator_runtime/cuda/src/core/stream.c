@@ -199,19 +199,22 @@ static void wait_for_moment(const moment *awaited) {
 
 /* ---- issuing ---- */
 
-/* A GPU's queue holds so many launches; the host waits for a place in it. */
-static void wait_for_room(emu_stream *stream) {
+/* A GPU's queue holds so many launches; the host waits for a place in it. Answers the time after that. */
+static int64_t wait_for_room(emu_stream *stream) {
     int64_t oldest_ns = stream->recent_end_ns[stream->issued % QUEUE_DEPTH];
-    if (oldest_ns > emu_now_ns())
+    int64_t now_ns = emu_now_ns();
+    if (oldest_ns <= now_ns && stream->pending < QUEUE_DEPTH)
+        return now_ns;
+    if (oldest_ns > now_ns)
         wait_until(oldest_ns);
-    if (stream->pending < QUEUE_DEPTH)
-        return;
-    grant_flush();
+    if (stream->pending >= QUEUE_DEPTH)
+        grant_flush();
     while (stream->pending >= QUEUE_DEPTH) {
         streams_resolve();
         if (stream->pending >= QUEUE_DEPTH)
             wait_for_progress();
     }
+    return emu_now_ns();
 }
 
 static emu_status append(emu_stream *stream, const item *work) {
@@ -271,34 +274,32 @@ static emu_status follow_default(emu_stream *stream) {
     return status;
 }
 
-emu_status stream_issue(emu_stream *stream, const item *work) {
+emu_status stream_issue(emu_stream *stream, item *work) {
     emu_status status = device_usable(stream->device);
     if (status != EMU_OK)
         return status;
     if (stream->capture != NULL)
         return capture_work(stream, work);
-    wait_for_room(stream);
+    work->issued_ns = wait_for_room(stream);
     status = follow_default(stream);
     if (status != EMU_OK)
         return status;
-    item issued = *work;
-    issued.issued_ns = emu_now_ns();
-    if (issued.kind == ITEM_DEFERRED) {
-        issued.state = issued.plan->work.begin(issued.plan->work.plan);
-        if (issued.state == NULL)
+    if (work->kind == ITEM_DEFERRED) {
+        work->state = work->plan->work.begin(work->plan->work.plan);
+        if (work->state == NULL)
             return EMU_OUT_OF_MEMORY;
-        plan_share(issued.plan);
+        plan_share(work->plan);
     }
     if (stream->first != NULL)
         streams_resolve();
     /* A host function stays in the list: its thread needs an address that lasts. So does what a manager grants. */
-    bool listed = issued.kind == ITEM_HOST || grant_needed(stream, &issued);
-    if (stream->first == NULL && !listed && settle(stream, &issued)) {
+    bool listed = work->kind == ITEM_HOST || grant_needed(stream, work);
+    if (stream->first == NULL && !listed && settle(stream, work)) {
         remember_end(stream);
-        clear(&issued);
+        clear(work);
         return EMU_OK;
     }
-    status = append(stream, &issued);
+    status = append(stream, work);
     if (status == EMU_OK && listed)
         streams_resolve();
     return status;
