@@ -28,6 +28,7 @@ class Family:
     which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none.
     `not_supported`: the status that a function returns which isn't emulated. `prefixes`: how the names of its functions begin.
     `answers`: what functions without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
+    `common`: files of `src/libraries/common/` that are compiled into it.
     """
 
     name: str
@@ -38,13 +39,15 @@ class Family:
     version: str = "SONAME"
     aliases: tuple[str, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
+    common: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[Path, ...]:
         """The files that emulate it; none: every function answers "not supported"."""
         folder = SOURCES / "libraries"
         one = folder / f"{self.name}.c"
-        return (*([one] if one.exists() else []), *sorted((folder / self.name).glob("*.c")))
+        common = [folder / "common" / name for name in self.common]
+        return (*([one] if one.exists() else []), *sorted((folder / self.name).glob("*.c")), *common)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -78,6 +81,7 @@ FAMILIES = (
         ("cublas",),
         15,
         answers={"cublasGetStatus(String|Name)": _TEXT},
+        common=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cublaslt",
@@ -86,6 +90,7 @@ FAMILIES = (
         ("cublasLt",),
         15,
         answers={"cublasLtGetStatus(String|Name)": _TEXT, "cublasLtGet(Version|CudartVersion)": _NULL},
+        common=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cudnn",
@@ -94,6 +99,7 @@ FAMILIES = (
         ("cudnn",),
         3000,
         answers={"cudnnGetErrorString": _TEXT, "cudnnGet(Version|CudartVersion|MaxDeviceVersion)": _NULL},
+        common=("objects.c", "work_formulas.c"),
     ),
     Family(
         "nccl",
