@@ -28,8 +28,9 @@ typedef struct {
     double network_bytes_per_s; /* of a node */
 } link_topology;
 
-/* Nanoseconds of one operation. `bytes`: of what a rank receives for ALL_GATHER, GATHER and ALL_TO_ALL, of what it sends otherwise
- * (the size by which nccl-tests measures). `across_nodes`: for SEND and RECEIVE, that the two ranks are on different nodes. */
+/* Nanoseconds of one operation. `bytes`: of the whole buffer, by which nccl-tests measures; for ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL,
+ * GATHER and SCATTER that is the number of ranks times the bytes of the call. `across_nodes`: for SEND and RECEIVE, that the two
+ * ranks are on different nodes. */
 int64_t link_time_ns(const link_topology *links, operation_kind kind, double bytes, bool across_nodes);
 
 #endif
