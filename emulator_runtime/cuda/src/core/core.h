@@ -62,6 +62,7 @@ typedef struct {
     int capability_major, capability_minor;
     int multiprocessors;
     int clock_khz, memory_clock_khz, memory_bus_bits;
+    int pci_bus;            /* the address is 0000:BUS:00.0 */
     size_t l2_bytes;
     size_t shared_memory_per_multiprocessor; /* bytes */
     size_t shared_memory_per_block_optin;    /* bytes */
@@ -87,6 +88,8 @@ EMU_EXPORT emu_status emu_context_destroy(emu_context *context);
 EMU_EXPORT bool emu_context_valid(const emu_context *context);
 EMU_EXPORT int emu_context_device(const emu_context *context);
 EMU_EXPORT uint64_t emu_context_id(const emu_context *context);
+/* Whether this process has used the device, so that it has a context there, which takes memory. */
+EMU_EXPORT bool emu_context_in_use(int device);
 /* The calling thread's context; NULL at first. emu_context_push and _pop keep a stack, as the driver does. */
 EMU_EXPORT emu_context *emu_context_current(void);
 EMU_EXPORT void emu_context_set_current(emu_context *context);
@@ -160,9 +163,12 @@ EMU_EXPORT emu_status emu_stream_query(emu_stream *stream);
 EMU_EXPORT emu_status emu_stream_synchronize(emu_stream *stream);
 EMU_EXPORT emu_status emu_stream_wait(emu_stream *stream, emu_event *event);
 EMU_EXPORT emu_status emu_device_synchronize(int device);
+/* Wait for the device, then destroy its streams and events and free its memory. */
+EMU_EXPORT emu_status emu_device_reset(int device);
 
 EMU_EXPORT emu_status emu_event_create(int device, unsigned flags, emu_event **event);
 EMU_EXPORT emu_status emu_event_destroy(emu_event *event);
+EMU_EXPORT bool emu_event_valid(const emu_event *event);
 EMU_EXPORT emu_status emu_event_record(emu_event *event, emu_stream *stream);
 EMU_EXPORT emu_status emu_event_query(emu_event *event);
 EMU_EXPORT emu_status emu_event_synchronize(emu_event *event);
@@ -211,17 +217,24 @@ EMU_EXPORT void emu_memory_written(void *address, size_t bytes);
 /* `function(argument)` runs on a thread of the core when the stream gets there; the stream goes on when it returns. */
 EMU_EXPORT emu_status emu_launch_host(emu_stream *stream, void (*function)(void *), void *argument);
 
-/* Work whose end depends on other processes. The core calls `poll` when the work before it in the stream has a known end
- * `ready_ns`; it answers true and the end, or false: not known yet. With `patience_ns` > 0 it may block that long (host time).
- * `poll` may be called from any thread, never twice at once for one work, and not after it has answered true; it must not call
- * the core's functions on streams. `done` (may be NULL) is called afterwards, or when the work is given up. */
+/* Work whose end depends on other processes. `begin` is called each time that the work is given to a stream (at once, or at every
+ * launch of the graph that it was captured into) and answers a state of its own for this time; NULL: out of memory. Then, when the
+ * work before it in the stream has a known end `ready_ns`, the core calls `poll`, again and again, until it answers true and the
+ * work's end; a communication thread that has news calls emu_wake so that this happens soon. At last `done` is called, also for
+ * work that is given up. `drop` is called when the plan is needed no longer.
+ *
+ * The core's lock is held in all of them: they must not block, nor give work to streams or wait for them; they may ask for memory
+ * and time. The first poll comes before emu_launch_deferred returns if the end of the work before it is known. */
 typedef struct {
-    bool (*poll)(void *state, int64_t ready_ns, int64_t patience_ns, int64_t *end_ns);
+    void *(*begin)(void *plan);
+    bool (*poll)(void *state, int64_t ready_ns, int64_t *end_ns);
     void (*done)(void *state);
-    void *state;
+    void (*drop)(void *plan); /* may be NULL */
+    void *plan;
     const char *name;
 } emu_deferred;
 EMU_EXPORT emu_status emu_launch_deferred(emu_stream *stream, const emu_deferred *work);
+EMU_EXPORT void emu_wake(void);
 
 /* ---- graphs (graph.c) ---- */
 
@@ -231,12 +244,15 @@ typedef enum { EMU_CAPTURE_NONE = 0, EMU_CAPTURE_ACTIVE = 1, EMU_CAPTURE_BROKEN 
 EMU_EXPORT emu_status emu_graph_create(emu_graph **graph);
 EMU_EXPORT emu_status emu_graph_clone(const emu_graph *graph, emu_graph **copy); /* also: instantiate */
 EMU_EXPORT emu_status emu_graph_destroy(emu_graph *graph);
+EMU_EXPORT bool emu_graph_valid(const emu_graph *graph);
 EMU_EXPORT size_t emu_graph_nodes(const emu_graph *graph);
 EMU_EXPORT emu_status emu_graph_launch(const emu_graph *graph, emu_stream *stream);
 /* What is given to `stream` from now on is added to `graph` (NULL: a new one) instead of being done, with what other streams do
  * after they waited for one of its events. */
 EMU_EXPORT emu_status emu_capture_begin(emu_stream *stream, emu_graph *graph);
 EMU_EXPORT emu_status emu_capture_end(emu_stream *stream, emu_graph **graph);
+/* A call that a capture can't contain was made: emu_capture_end will answer EMU_CAPTURE_INVALIDATED. */
+EMU_EXPORT void emu_capture_break(emu_stream *stream);
 EMU_EXPORT emu_capture_state emu_capture_of(const emu_stream *stream, uint64_t *id, emu_graph **graph);
 
 /* ---- time and reports (clock.c, log.c) ---- */

@@ -1,0 +1,211 @@
+"""Compiles the emulated CUDA libraries with the C compiler of the machine.
+
+Nothing of NVIDIA's is needed. What is compiled: the core, a library for each SONAME of `families.FAMILIES`, and the redirector. A
+function that programs want (`symbols/`) and that a library's source doesn't define gets a stub, which logs its name and returns
+the library's status for "not supported".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator_runtime.cuda.elf import read_elf
+from emulator_runtime.cuda.families import FAMILIES, SOURCES, SYMBOLS, Family
+from emulator_runtime.domain.errors import EmuGpuError
+
+CORE = "libemugpu_core.so"
+REDIRECTOR = "libemugpu_redirect.so"
+LIBRARIES_VARIABLE = "EMUGPU_CUDA_LIBRARIES"
+"""A directory with compiled libraries, for machines and images without a compiler."""
+
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
+_LINK = ("-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN", "-Wl,--build-id=none")
+_LIBRARIES = ("-ldl", "-lm", "-lrt")
+
+
+class BuildError(EmuGpuError):
+    """The emulated libraries can't be compiled: there is no compiler, or it reports an error."""
+
+    code = "cuda-build"
+
+
+def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = ()) -> None:
+    """Compile everything into `directory`, which is created if it doesn't exist.
+
+    `compiler`: a command, by default cc, gcc or clang, whichever is installed. `flags`: in addition to the usual ones, for
+    compiling and linking (`-fsanitize=address`). Raises BuildError, with what the compiler printed, and OSError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="emugpu-cuda-") as scratch, ThreadPoolExecutor(_workers()) as pool:
+        builder = _Builder(_compiler(compiler), tuple(flags), directory, Path(scratch), pool)
+        builder.core()
+        builder.redirector()
+        list(pool.map(lambda one: builder.library(*one), _libraries()))
+
+
+def built(compiler: str | None = None) -> Path:
+    """The directory with the compiled libraries; compiles them if this hasn't been done yet with these sources and compiler.
+
+    EMUGPU_CUDA_LIBRARIES names a directory that is used as it is; otherwise they are kept in the user's cache. Several processes may call this at once: each compiles for itself, and the first one that ends is used by all. Raises
+    BuildError and OSError.
+    """
+    given = os.environ.get(LIBRARIES_VARIABLE)
+    if given:
+        return _prepared(Path(given).absolute())
+    command = _compiler(compiler)
+    cache = _cache()
+    wanted = cache / _key(command)
+    if wanted.is_dir():
+        return wanted
+    cache.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=cache))
+    try:
+        unfinished.chmod(0o755)
+        build(unfinished, command)
+        try:
+            unfinished.rename(wanted)
+        except OSError:
+            if not wanted.is_dir():  # else another process was faster
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return wanted
+
+
+def stubs(family: Family, defined: Iterable[str]) -> str:
+    """C source of the functions of `family` that programs want and that are not among the `defined` ones."""
+    missing = sorted(set(family.symbols) - set(defined))
+    lines = [
+        f"/* Functions of {family.title} that aren't emulated. Written by build.py. */",
+        '#include "core.h"',
+        "",
+        "#define NOT_SUPPORTED(function, answer) \\",
+        "    EMU_EXPORT long function(void); \\",
+        "    long function(void) \\",
+        "    { \\",
+        f'        emu_unsupported("{family.title}", #function); \\',
+        "        return answer; \\",
+        "    }",
+        "",
+        *(f"NOT_SUPPORTED({name}, {family.answer(name)})" for name in missing),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _libraries() -> list[tuple[Family, str, int]]:
+    return [(family, soname, release) for family in FAMILIES for soname, release in family.sonames.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """Compiles into `directory`; intermediate files are in `scratch`."""
+
+    compiler: str
+    flags: tuple[str, ...]
+    directory: Path
+    scratch: Path
+    pool: ThreadPoolExecutor
+
+    def core(self) -> None:
+        sources = sorted((SOURCES / "core").glob("*.c"))
+        objects = list(
+            self.pool.map(lambda source: self._compile(source, self.scratch / f"core-{source.stem}.o"), sources)
+        )
+        self._link(objects or [Path("-xc"), Path("/dev/null")], CORE, [])
+
+    def redirector(self) -> None:
+        """It is linked to nothing of ours: the dynamic linker loads it into a namespace of its own."""
+        source = SOURCES / "redirect.c"
+        if source.exists():
+            self._link([self._compile(source, self.scratch / "redirect.o")], REDIRECTOR, [])
+
+    def library(self, family: Family, soname: str, release: int) -> None:
+        """One library: its sources, stubs for what they don't define, and the symbols' version."""
+        own = [self._compile(s, self.scratch / f"{soname}-{s.stem}.o", release) for s in family.sources]
+        defined = {name for each in own for name in read_elf(each).defined}
+        generated = self.scratch / f"{soname}-stubs.c"
+        generated.write_text(stubs(family, defined), encoding="ascii")
+        objects = [*own, self._compile(generated, generated.with_suffix(".o"), release)]
+        options = [f"-L{self.directory}", "-Wl,--no-as-needed", f"-l:{CORE}"]
+        if family.versioned:
+            script = self.scratch / f"{soname}.version"
+            script.write_text(f"{soname} {{ global: *; }};\n", encoding="ascii")
+            options.append(f"-Wl,--version-script={script}")
+        self._link(objects, soname, options)
+        for alias in family.aliases:
+            (self.directory / alias).unlink(missing_ok=True)
+            (self.directory / alias).symlink_to(soname)
+
+    def _compile(self, source: Path, into: Path, release: int | None = None) -> Path:
+        variant = [] if release is None else [f"-DCUDA_MAJOR={release}"]
+        folders = [f"-I{SOURCES / 'core'}", f"-I{SOURCES / 'libraries'}"]
+        self._run([*_FLAGS, *self.flags, *variant, *folders, "-c", str(source), "-o", str(into)])
+        return into
+
+    def _link(self, objects: Sequence[Path], soname: str, options: Sequence[str]) -> None:
+        """A library appears under its name when it is complete."""
+        unfinished = self.scratch / soname
+        inputs = [*map(str, objects), *options, *_LIBRARIES]
+        self._run([*_LINK, *self.flags, f"-Wl,-soname,{soname}", "-o", str(unfinished), *inputs])
+        shutil.copyfile(unfinished, self.directory / f".{soname}.new")
+        (self.directory / f".{soname}.new").chmod(0o755)
+        (self.directory / f".{soname}.new").replace(self.directory / soname)
+
+    def _run(self, arguments: Sequence[str]) -> None:
+        done = subprocess.run([self.compiler, *arguments], capture_output=True, text=True, check=False)
+        if done.returncode:
+            command = " ".join([self.compiler, *arguments])
+            raise BuildError(f"the emulated CUDA libraries can't be compiled: {command}\n{done.stderr.strip()}")
+
+
+def _compiler(wanted: str | None) -> str:
+    candidates = _COMPILERS if wanted is None else (wanted,)
+    path = next((path for path in map(shutil.which, candidates) if path), None)
+    if path is None:
+        raise BuildError(
+            f"the emulated CUDA libraries are compiled on first use, and this machine has no C compiler ({', '.join(candidates)}): "
+            "install one (Debian and Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install gcc), or name a directory that "
+            f"`emugpu cuda build --into DIR` has filled elsewhere: {LIBRARIES_VARIABLE}=DIR"
+        )
+    return path
+
+
+def _prepared(directory: Path) -> Path:
+    if not (directory / CORE).is_file():
+        raise BuildError(
+            f"{LIBRARIES_VARIABLE}: {directory} has no {CORE}; fill it by `emugpu cuda build --into {directory}`"
+        )
+    return directory
+
+
+def _workers() -> int:
+    return max(2, os.cpu_count() or 2)
+
+
+def _cache() -> Path:
+    """EMUGPU_CACHE, or ~/.cache/emugpu (XDG_CACHE_HOME is respected)."""
+    chosen = os.environ.get("EMUGPU_CACHE")
+    if chosen:
+        return Path(chosen) / "cuda"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "emugpu" / "cuda"
+
+
+def _key(compiler: str) -> str:
+    """Differs as soon as a source, a list, the way of compiling or the compiler does."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    digest = hashlib.sha256(version + compiler.encode())
+    here = Path(__file__).parent
+    inputs = [here / "build.py", here / "families.py", *SOURCES.rglob("*.[ch]"), *SYMBOLS.glob("*.txt")]
+    for path in sorted(inputs):
+        digest.update(f"{path.relative_to(here)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
