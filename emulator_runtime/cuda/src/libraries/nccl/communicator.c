@@ -10,7 +10,6 @@
  * ranks on one node agree exactly. A difference that changes later (NTP slews a clock by up to 0.5 ms per second; clocks with other
  * scales) isn't followed.
  */
-#define _GNU_SOURCE
 #include "communicator.h"
 
 #include "coordinator.h"

@@ -4,7 +4,6 @@
  * is made from another one is coordinated by the process of its first rank, whose address all ranks know; its key is the
  * parent's secret and a number of the way to it, which all compute alike.
  */
-#define _GNU_SOURCE
 #include "membership.h"
 
 #include "coordinator.h"

@@ -4,7 +4,6 @@
  * list. At the end of a group, what is for the same communicator and stream becomes one piece of work, so that its sends and
  * receives wait for each other together.
  */
-#define _GNU_SOURCE
 #include "communicator.h"
 #include "membership.h"
 #include "values.h"

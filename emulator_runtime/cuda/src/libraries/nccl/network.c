@@ -3,7 +3,6 @@
  * A stranger can connect to a listening socket and send anything. Until its greeting has been accepted it has a small buffer, ten
  * seconds, and 127 others beside it at most, of which the oldest one is closed for a further one.
  */
-#define _GNU_SOURCE
 #include "network.h"
 
 #include "coordinator.h"
