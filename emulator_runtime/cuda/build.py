@@ -8,11 +8,12 @@ the library's status for "not supported".
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +21,29 @@ from pathlib import Path
 from emulator_runtime.cuda.elf import read_elf
 from emulator_runtime.cuda.families import FAMILIES, SOURCES, SYMBOLS, Family
 from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.files import write_whole
 
 CORE = "libemugpu_core.so"
+COMMON = "libemugpu_cuda.so"
+"""What the CUDA driver and runtime have in common; its state exists once in a process."""
+MANIFEST = "emulated.json"
+"""Which functions are emulated, by SONAME; the other symbols of the library answer "not supported"."""
 REDIRECTOR = "libemugpu_redirect.so"
 LIBRARIES_VARIABLE = "EMUGPU_CUDA_LIBRARIES"
 """A directory with compiled libraries, for machines and images without a compiler."""
 
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
-_LINK = ("-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN", "-Wl,--build-id=none")
+_LINK = (
+    "-shared",
+    "-pthread",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,now",
+    "-Wl,--enable-new-dtags",
+    "-Wl,-rpath,$ORIGIN",
+    "-Wl,--build-id=none",
+)
+_USE_COMMON = ("driver", "runtime")
 _LIBRARIES = ("-ldl", "-lm", "-lrt")
 
 
@@ -48,15 +63,17 @@ def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = (
     with tempfile.TemporaryDirectory(prefix="emugpu-cuda-") as scratch, ThreadPoolExecutor(_workers()) as pool:
         builder = _Builder(_compiler(compiler), tuple(flags), directory, Path(scratch), pool)
         builder.core()
+        builder.common()
         builder.redirector()
-        list(pool.map(lambda one: builder.library(*one), _libraries()))
+        emulated = dict(pool.map(lambda one: builder.library(*one), _libraries()))
+    write_whole(directory / MANIFEST, json.dumps(emulated, indent=0, sort_keys=True), sync=False)
 
 
 def built(compiler: str | None = None) -> Path:
     """The directory with the compiled libraries; compiles them if this hasn't been done yet with these sources and compiler.
 
-    EMUGPU_CUDA_LIBRARIES names a directory that is used as it is; otherwise they are kept in the user's cache. Several processes may call this at once: each compiles for itself, and the first one that ends is used by all. Raises
-    BuildError and OSError.
+    EMUGPU_CUDA_LIBRARIES names a directory that is used as it is; otherwise they are kept in the user's cache. Several processes
+    may call this at once: each compiles for itself, and the first one that ends is used by all. Raises BuildError and OSError.
     """
     given = os.environ.get(LIBRARIES_VARIABLE)
     if given:
@@ -79,6 +96,16 @@ def built(compiler: str | None = None) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return wanted
+
+
+def emulated_functions(directory: Path) -> Mapping[str, frozenset[str]]:
+    """The functions that are emulated by the libraries in `directory`, by SONAME. Raises BuildError."""
+    try:
+        return {soname: frozenset(names) for soname, names in json.loads((directory / MANIFEST).read_bytes()).items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise BuildError(
+            f"{directory / MANIFEST}: {error}; was the directory filled by `emugpu cuda build`?"
+        ) from error
 
 
 def stubs(family: Family, defined: Iterable[str]) -> str:
@@ -116,11 +143,10 @@ class _Builder:
     pool: ThreadPoolExecutor
 
     def core(self) -> None:
-        sources = sorted((SOURCES / "core").glob("*.c"))
-        objects = list(
-            self.pool.map(lambda source: self._compile(source, self.scratch / f"core-{source.stem}.o"), sources)
-        )
-        self._link(objects or [Path("-xc"), Path("/dev/null")], CORE, [])
+        self._link(self._compile_folder(SOURCES / "core") or [Path("-xc"), Path("/dev/null")], CORE, [])
+
+    def common(self) -> None:
+        self._link(self._compile_folder(SOURCES / "libraries" / "common"), COMMON, self._links(CORE))
 
     def redirector(self) -> None:
         """It is linked to nothing of ours: the dynamic linker loads it into a namespace of its own."""
@@ -128,22 +154,32 @@ class _Builder:
         if source.exists():
             self._link([self._compile(source, self.scratch / "redirect.o")], REDIRECTOR, [])
 
-    def library(self, family: Family, soname: str, release: int) -> None:
-        """One library: its sources, stubs for what they don't define, and the symbols' version."""
+    def library(self, family: Family, soname: str, release: int) -> tuple[str, list[str]]:
+        """One library: its sources, stubs for what they don't define, and the symbols' version. Its SONAME, and what its
+        sources define."""
         own = [self._compile(s, self.scratch / f"{soname}-{s.stem}.o", release) for s in family.sources]
         defined = {name for each in own for name in read_elf(each).defined}
         generated = self.scratch / f"{soname}-stubs.c"
         generated.write_text(stubs(family, defined), encoding="ascii")
         objects = [*own, self._compile(generated, generated.with_suffix(".o"), release)]
-        options = [f"-L{self.directory}", "-Wl,--no-as-needed", f"-l:{CORE}"]
-        if family.versioned:
+        options = self._links(CORE, COMMON) if family.name in _USE_COMMON else self._links(CORE)
+        if family.version:
             script = self.scratch / f"{soname}.version"
-            script.write_text(f"{soname} {{ global: *; }};\n", encoding="ascii")
+            script.write_text(f"{family.version.replace('SONAME', soname)} {{ global: *; }};\n", encoding="ascii")
             options.append(f"-Wl,--version-script={script}")
         self._link(objects, soname, options)
         for alias in family.aliases:
             (self.directory / alias).unlink(missing_ok=True)
             (self.directory / alias).symlink_to(soname)
+        return soname, sorted(defined)
+
+    def _compile_folder(self, folder: Path) -> list[Path]:
+        sources = sorted(folder.glob("*.c"))
+        objects = (self.scratch / f"{folder.name}-{source.stem}.o" for source in sources)
+        return list(self.pool.map(self._compile, sources, objects))
+
+    def _links(self, *libraries: str) -> list[str]:
+        return [f"-L{self.directory}", "-Wl,--no-as-needed", *(f"-l:{library}" for library in libraries)]
 
     def _compile(self, source: Path, into: Path, release: int | None = None) -> Path:
         variant = [] if release is None else [f"-DCUDA_MAJOR={release}"]
@@ -172,9 +208,10 @@ def _compiler(wanted: str | None) -> str:
     path = next((path for path in map(shutil.which, candidates) if path), None)
     if path is None:
         raise BuildError(
-            f"the emulated CUDA libraries are compiled on first use, and this machine has no C compiler ({', '.join(candidates)}): "
-            "install one (Debian and Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install gcc), or name a directory that "
-            f"`emugpu cuda build --into DIR` has filled elsewhere: {LIBRARIES_VARIABLE}=DIR"
+            "the emulated CUDA libraries are compiled on first use, and this machine has no C compiler "
+            f"({', '.join(candidates)}): install one (Debian and Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install "
+            "gcc), or name a directory that `emugpu cuda build --into DIR` has filled on another machine: "
+            f"{LIBRARIES_VARIABLE}=DIR"
         )
     return path
 

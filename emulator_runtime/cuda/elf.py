@@ -8,6 +8,7 @@ headers.
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -50,18 +51,21 @@ class ElfFile:
     needed: tuple[str, ...]
     wanted: frozenset[Wanted]
     defined: frozenset[str]
-    constants: bytes
-    """The content of `.rodata`: texts that the program contains. Empty unless it was asked for."""
+    texts: frozenset[str]
+    """The constants of the program that were asked for."""
 
 
-def read_elf(path: Path, *, constants: bool = False) -> ElfFile:
-    """The dynamic symbols of a library or program, or the symbols of an object file. Raises NotElfError and OSError."""
+def read_elf(path: Path, texts: re.Pattern[bytes] | None = None) -> ElfFile:
+    """The dynamic symbols of a library or program, or the symbols of an object file. Raises NotElfError and OSError.
+
+    `texts`: what to look for in the program's constants; each match's first group becomes one of `ElfFile.texts`.
+    """
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise NotElfError(f"{path}: not an ELF file of 64 bits")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                return _read(data, constants=constants)
+                return _read(data, texts)
             except (struct.error, IndexError, KeyError, ValueError) as error:
                 raise NotElfError(f"{path}: a damaged ELF file ({error})") from error
 
@@ -77,7 +81,7 @@ class _Section:
     """The section's sh_info: of version requirements, how many there are."""
 
 
-def _read(data: mmap.mmap, *, constants: bool) -> ElfFile:
+def _read(data: mmap.mmap, texts: re.Pattern[bytes] | None) -> ElfFile:
     sections = _sections(data)
     by_kind = {section.kind: section for section in sections}
     symbols = by_kind.get(_DYNSYM) or by_kind.get(_SYMTAB)
@@ -88,7 +92,7 @@ def _read(data: mmap.mmap, *, constants: bool) -> ElfFile:
         needed=tuple(text for tag, text in entries if tag == _NEEDED),
         wanted=wanted,
         defined=defined,
-        constants=b"".join(_content(data, s) for s in sections if s.name.startswith(".rodata")) if constants else b"",
+        texts=_matches(data, sections, texts) if texts else frozenset(),
     )
 
 
@@ -148,6 +152,16 @@ def _dynamic_entries(data: mmap.mmap, sections: list[_Section], dynamic: _Sectio
     for tag, value in _DYNAMIC.iter_unpack(_content(data, dynamic)):
         if tag in (_NEEDED, _SONAME):
             yield tag, _text(data, texts + value)
+
+
+def _matches(data: mmap.mmap, sections: list[_Section], texts: re.Pattern[bytes]) -> frozenset[str]:
+    """A library's constants may be hundreds of megabytes: they are searched where they are."""
+    places = [s for s in sections if s.name.startswith(".rodata") and s.kind != _NO_BITS]
+    return frozenset(
+        match[1].decode("utf-8", "replace")
+        for s in places
+        for match in texts.finditer(data, s.offset, s.offset + s.bytes)
+    )
 
 
 def _content(data: mmap.mmap, section: _Section) -> bytes:

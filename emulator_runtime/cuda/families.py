@@ -1,4 +1,4 @@
-"""The NVIDIA libraries that are emulated: their file names by CUDA release, and what their functions answer if they aren't emulated.
+"""The NVIDIA libraries that are emulated: their file names by CUDA release, and what a function answers that isn't emulated.
 
 `symbols/NAME.txt` lists the functions of a family that programs want. `src/libraries/NAME.c` (or several files in
 `src/libraries/NAME/`) emulates some of them; the others answer "not supported".
@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,9 +16,8 @@ _HERE = Path(__file__).parent
 SOURCES = _HERE / "src"
 SYMBOLS = _HERE / "symbols"
 
-NEWEST_CUDA = 13
 _HASH = re.compile(r"[.-][0-9a-f]{8}(?=\.so\b)")
-"""What auditwheel inserts into the name of a library that it copies into a wheel: libcudart.3eda8113.so.13, or libcudart-3eda8113.so.13."""
+"""What auditwheel inserts into the name of a library that it copies into a wheel, as in libcudart.3eda8113.so.13."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,10 @@ class Family:
     """A library in all its releases.
 
     `sonames`: the CUDA release (12, 13) for which the library of that name is compiled. `aliases`: other file names under
-    which programs open it. `versioned`: symbols carry a version that is named as the SONAME. `not_supported`: the status that
-    a function returns which isn't emulated. `prefixes`: how the names of its functions begin. `answers`: what functions
-    without a status return instead, in C, by a pattern for the whole name; the first that fits counts. `common`: files of
-    `src/libraries/common/` that are compiled into it.
+    which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none.
+    `not_supported`: the status that a function returns which isn't emulated. `prefixes`: how the names of its functions begin.
+    `answers`: what functions without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
+    `common`: files of `src/libraries/common/` that are compiled into it.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Family:
     sonames: Mapping[str, int]
     prefixes: tuple[str, ...]
     not_supported: int
-    versioned: bool = True
+    version: str = "SONAME"
     aliases: tuple[str, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
     common: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ _TEXT = '(long)"not supported"'
 _NULL = "0"
 
 FAMILIES = (
-    Family("driver", "CUDA driver", {"libcuda.so.1": 13}, ("cu",), 801, versioned=False, aliases=("libcuda.so",)),
+    Family("driver", "CUDA driver", {"libcuda.so.1": 13}, ("cu",), 801, version="", aliases=("libcuda.so",)),
     Family(
         "runtime",
         "CUDA runtime",
@@ -108,7 +107,7 @@ FAMILIES = (
         {"libnccl.so.2": 13},
         ("nccl",),
         5,  # ncclInvalidUsage; NCCL has no status of its own for what it doesn't support
-        versioned=False,
+        version="",
         answers={"ncclGet(ErrorString|LastError)": _TEXT},
     ),
     Family(
@@ -117,13 +116,13 @@ FAMILIES = (
         {"libnvidia-ml.so.1": 13},
         ("nvml",),
         3,
-        versioned=False,
+        version="",
         aliases=("libnvidia-ml.so",),
         answers={"nvmlErrorString": _TEXT},
     ),
     Family("cufft", "cuFFT", {"libcufft.so.11": 12, "libcufft.so.12": 13}, ("cufft",), 16),
     Family("cusparse", "cuSPARSE", {"libcusparse.so.12": 13}, ("cusparse",), 10, answers={"cusparseGetError.*": _TEXT}),
-    Family("cusparselt", "cuSPARSELt", {"libcusparseLt.so.0": 13}, ("cusparseLt",), 10, versioned=False),
+    Family("cusparselt", "cuSPARSELt", {"libcusparseLt.so.0": 13}, ("cusparseLt",), 10, version=""),
     Family("cusolver", "cuSOLVER", {"libcusolver.so.11": 12, "libcusolver.so.12": 13}, ("cusolver",), 9),
     Family("curand", "cuRAND", {"libcurand.so.10": 13}, ("curand",), 999),  # CURAND_STATUS_INTERNAL_ERROR
     Family(
@@ -141,7 +140,8 @@ FAMILIES = (
         {"libnvshmem_host.so.3": 13},
         ("nvshmem",),
         -1,
-        answers={"nvshmem_(malloc|calloc|align|ptr)|nvshmemx_buffer_register_symmetric": _NULL},
+        version="NVSHMEM",
+        answers={"nvshmem_(malloc|ptr)|nvshmemx_mc_ptr": _NULL},
     ),
     Family(
         "cufile",
@@ -149,7 +149,7 @@ FAMILIES = (
         {"libcufile.so.0": 13},
         ("cuFile",),
         5007,  # CU_FILE_PLATFORM_NOT_SUPPORTED, the lower half of a CUfileError_t
-        versioned=False,
+        version="",
         answers={"cuFile(Read|Write)": "-5007"},
     ),
     Family("nvjpeg", "nvJPEG", {"libnvjpeg.so.12": 12, "libnvjpeg.so.13": 13}, ("nvjpeg",), 9),
@@ -172,7 +172,7 @@ def family_of_library(name: str) -> Family | None:
     return families_by_soname().get(soname_of(name))
 
 
-def family_of_function(function: str, among: Iterator[Family] | tuple[Family, ...] = FAMILIES) -> Family | None:
+def family_of_function(function: str, among: Iterable[Family] = FAMILIES) -> Family | None:
     """The family whose functions are named so; the longest prefix counts, as cublasLt begins with cublas, too."""
     matches = [
         (len(prefix), family)
