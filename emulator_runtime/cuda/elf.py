@@ -66,7 +66,7 @@ def read_elf(path: Path, texts: re.Pattern[bytes] | None = None) -> ElfFile:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _read(data, texts)
-            except (struct.error, IndexError, KeyError, ValueError) as error:
+            except (struct.error, IndexError, OverflowError, ValueError) as error:
                 raise NotElfError(f"{path}: a damaged ELF file ({error})") from error
 
 
@@ -140,7 +140,11 @@ def _version_libraries(data: mmap.mmap, sections: list[_Section], needs: _Sectio
             if number >= _FIRST_NAMED_VERSION:
                 libraries[number] = _text(data, texts + library)
             name_place += next_name
+            if not next_name:
+                break
         place += next_need
+        if not next_need:
+            break
     return libraries
 
 
