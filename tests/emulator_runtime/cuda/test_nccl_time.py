@@ -50,7 +50,14 @@ def test_large_collectives_on_nvlink_have_the_bus_bandwidth_of_nccl_tests(ranks:
     """300 GB/s a direction; nccl-tests shows about 234 GB/s on such links, whatever the number of ranks."""
     times = _estimates(ranks, tmp_path)
     rate, part = 0.78 * 300e9, (ranks - 1) / ranks
-    factors = {"all_reduce": 2 * part, "all_gather": part, "reduce_scatter": part, "all_to_all": part, "broadcast": 1, "send": 1}
+    factors = {
+        "all_reduce": 2 * part,
+        "all_gather": part,
+        "reduce_scatter": part,
+        "all_to_all": part,
+        "broadcast": 1,
+        "send": 1,
+    }
     for name, factor in factors.items():
         assert times[name] == pytest.approx(factor * _GIB / rate, rel=0.02), name
     assert times["exchange"] == pytest.approx(times["send"], rel=0.01)
