@@ -96,6 +96,7 @@ FAMILIES = (
         ("cublas",),
         15,
         answers={"cublasGetStatus(String|Name)": _TEXT},
+        common=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cublaslt",
@@ -104,6 +105,7 @@ FAMILIES = (
         ("cublasLt",),
         15,
         answers={"cublasLtGetStatus(String|Name)": _TEXT, "cublasLtGet(Version|CudartVersion)": _NULL},
+        common=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cudnn",
@@ -112,6 +114,7 @@ FAMILIES = (
         ("cudnn",),
         3000,
         answers={"cudnnGetErrorString": _TEXT, "cudnnGet(Version|CudartVersion|MaxDeviceVersion)": _NULL},
+        common=("objects.c", "work_formulas.c"),
     ),
     Family(
         "nccl",
