@@ -20,7 +20,7 @@ from pathlib import Path
 
 from emulator_runtime.cuda.elf import read_elf
 from emulator_runtime.cuda.families import CUDA_COMMON, FAMILIES, SOURCES, SYMBOLS, Family, common_sources
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import BuildError
 from emulator_runtime.files import write_whole
 
 CORE = "libemugpu_core.so"
@@ -43,12 +43,6 @@ _LINK = (
 )
 _EMPTY = (Path("-xc"), Path("/dev/null"))
 _LIBRARIES = ("-ldl", "-lm", "-lrt")
-
-
-class BuildError(EmuGpuError):
-    """The emulated libraries can't be compiled: there is no compiler, or it reports an error."""
-
-    code = "cuda-build"
 
 
 def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = ()) -> None:

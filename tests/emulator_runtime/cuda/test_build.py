@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from emulator_runtime.cuda import build as building
-from emulator_runtime.cuda.build import BuildError, build, built, emulated_functions, stubs
+from emulator_runtime.cuda.build import build, built, emulated_functions, stubs
 from emulator_runtime.cuda.elf import read_elf
 from emulator_runtime.cuda.families import FAMILIES, Family, family_of_function, family_of_library, soname_of
+from emulator_runtime.domain.errors import BuildError
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 COMPILERS = [

@@ -35,7 +35,7 @@ static void *attend(void *unused) {
     return NULL;
 }
 
-static bool start_thread(void *(*body)(void *)) {
+bool thread_start(void *(*body)(void *)) {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
@@ -51,7 +51,7 @@ void attendant_start(void) {
         pthread_cond_signal(&wanted);
         return;
     }
-    running = start_thread(attend);
+    running = thread_start(attend);
 }
 
 void emu_wake(void) {
@@ -86,7 +86,7 @@ bool attendant_run(item *host_function) {
     if (host_last - host_first == HOST_QUEUE)
         return false;
     if (!host_running)
-        host_running = start_thread(run_host_functions);
+        host_running = thread_start(run_host_functions);
     host_queue[host_last++ % HOST_QUEUE] = host_function;
     pthread_cond_signal(&host_work);
     return host_running;

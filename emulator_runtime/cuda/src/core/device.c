@@ -1,6 +1,7 @@
 /* The process's devices and contexts. */
 #include "clock.h"
 #include "internal.h"
+#include "manager.h"
 #include "statistics.h"
 
 #include <stdlib.h>
@@ -39,9 +40,9 @@ static void after_fork_in_parent(void) {
 
 /* As with a real driver, a process can't go on with the devices that its parent used; it can begin if the parent only counted them. */
 static void after_fork_in_child(void) {
+    core_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* it belongs to a thread that the child doesn't have */
     for (int i = 0; i < settings.device_count; i++)
         forked |= devices[i].in_use;
-    pthread_mutex_unlock(&core_lock);
 }
 
 static void start(void) {
@@ -72,7 +73,8 @@ int emu_device_count(void) {
 }
 
 const emu_device_info *emu_device(int index) {
-    return index >= 0 && index < emu_device_count() ? &settings.devices[index] : NULL;
+    pthread_once(&once, start);
+    return started == EMU_OK && index >= 0 && index < settings.device_count ? &settings.devices[index] : NULL;
 }
 
 int emu_driver_version(void) {
@@ -80,9 +82,20 @@ int emu_driver_version(void) {
     return settings.driver_version;
 }
 
+/* The first use of a device makes the process's context there. */
+static void enter(int device) {
+    size_t context_bytes = settings.devices[device].context_bytes;
+    devices[device].in_use = true;
+    if (!manager_enter(device) || !manager_reserve(device, context_bytes))
+        devices[device].lost = true;
+    memory_account(device, context_bytes);
+}
+
 emu_status device_usable(int device) {
     if (forked)
         return EMU_NOT_INITIALIZED;
+    if (!devices[device].in_use)
+        enter(device);
     return devices[device].lost ? EMU_LAUNCH_FAILED : EMU_OK;
 }
 

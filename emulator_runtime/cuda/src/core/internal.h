@@ -53,13 +53,8 @@ typedef struct {
 } device_state;
 
 extern device_state devices[EMU_MAX_DEVICES];
-/* EMU_OK, or why the device can't be used. */
+/* EMU_OK, or why the device can't be used. The process's context on it is made if it isn't there yet; the lock is held. */
 emu_status device_usable(int device);
-
-/* ---- manager.c ---- */
-
-/* Tell the sharing manager how much memory of a device this process has; false: there isn't so much. */
-bool manager_reserve(int device, size_t bytes);
 
 /* ---- stream.c ---- */
 
@@ -87,6 +82,8 @@ void plan_release(deferred_plan *plan);
 /* Work that waits for an end that isn't known, in the order of its stream. */
 typedef enum { ITEM_WORK, ITEM_COPY, ITEM_MARK, ITEM_WAIT, ITEM_DEFERRED, ITEM_HOST } item_kind;
 
+typedef struct chunk chunk; /* see grant.c */
+
 typedef struct item {
     struct item *next;
     item_kind kind;
@@ -108,8 +105,10 @@ typedef struct item {
     void *state;
     void (*function)(void *);         /* HOST */
     void *argument;
-    bool started;                     /* HOST: a thread runs it. WORK on a shared device: its time has been asked for */
-    bool ended;                       /* of these, `start_ns` and `end_ns` are known */
+    chunk *chunk;                     /* WORK, COPY on a shared device: what it has joined, and behind how much other work */
+    int64_t chunk_offset_ns;
+    bool started;                     /* HOST: a thread has it */
+    bool ended;                       /* HOST: `end_ns` is known */
     int64_t start_ns, end_ns;
 } item;
 
@@ -125,6 +124,7 @@ struct emu_stream {
     int64_t end_ns;                   /* of the work whose end is known */
     item *first, *last;               /* the work whose end isn't known, in order */
     int pending;                      /* its length */
+    item *last_asked;                 /* the last of the list that has joined a chunk */
     uint32_t issued;
     int64_t recent_end_ns[QUEUE_DEPTH];
     capture *capture;
@@ -155,19 +155,10 @@ bool stream_live(const emu_stream *stream);
 /* Destroy all streams and events of a device that is at rest. */
 void streams_destroy(int device);
 
-/* ---- grant.c: the compute time of a shared device, which the sharing manager gives ---- */
-
-/* Whether the end of this work is the manager's to say. */
-bool grant_needed(const emu_stream *stream, const item *work);
-/* Ask for the time of what can be asked for by now in the stream's list: in chunks, which wait until they are worth a message. */
-void grant_ask(emu_stream *stream);
-/* Ask at once for what has been held back: the program waits. */
-void grant_flush(void);
-/* Whether the answer for `work` has come; then its times are set. */
-bool grant_answered(item *work);
-
 /* ---- attendant.c: a thread of the core for what happens without a call of the program ---- */
 
+/* A detached thread with a small stack. */
+bool thread_start(void *(*body)(void *));
 void attendant_start(void);      /* once there is something to attend to; the lock is held */
 /* Run a host function at its `start_ns`, on a thread of its own; false: too many wait already, or there can be no thread. */
 bool attendant_run(item *host_function);
@@ -201,6 +192,8 @@ bool capture_contains(const emu_event *event);
 void memory_move(void *to, const void *from, size_t bytes);
 void memory_fill(void *address, unsigned value, size_t size, size_t count);
 void memory_free_all(int device);
+/* What the process has of the device, its context included. */
+void memory_account(int device, size_t used_bytes);
 /* Whether the range lies in one allocation, or in none. */
 bool memory_contains(const void *address, size_t bytes);
 typedef enum { PLACE_PAGEABLE, PLACE_PINNED, PLACE_DEVICE } memory_place;

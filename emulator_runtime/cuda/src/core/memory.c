@@ -5,7 +5,7 @@
  * see docs/cuda.md for what a program reads back.
  */
 #include "internal.h"
-
+#include "manager.h"
 #include "statistics.h"
 
 #include <stdlib.h>
@@ -113,7 +113,7 @@ static size_t available(int device) {
     return taken >= total ? 0 : total - taken;
 }
 
-static void account(int device, size_t used_bytes) {
+void memory_account(int device, size_t used_bytes) {
     device_state *state = &devices[device];
     state->used_bytes = used_bytes;
     if (used_bytes > state->peak_bytes)
@@ -121,24 +121,15 @@ static void account(int device, size_t used_bytes) {
     emu_statistics_memory(device, used_bytes);
 }
 
-/* The first use of a device makes the process's context there. */
-static void enter(int device) {
-    if (devices[device].in_use)
-        return;
-    devices[device].in_use = true;
-    account(device, settings.devices[device].context_bytes);
-}
-
 static emu_status charge(int device, size_t bytes) {
-    enter(device);
     if (bytes > available(device) || !manager_reserve(device, devices[device].used_bytes + bytes))
         return EMU_OUT_OF_MEMORY;
-    account(device, devices[device].used_bytes + bytes);
+    memory_account(device, devices[device].used_bytes + bytes);
     return EMU_OK;
 }
 
 static void give_back(int device, size_t bytes) {
-    account(device, devices[device].used_bytes - bytes);
+    memory_account(device, devices[device].used_bytes - bytes);
     manager_reserve(device, devices[device].used_bytes);
 }
 
@@ -256,7 +247,7 @@ emu_status emu_memory_usage(int device, size_t *free_bytes, size_t *total_bytes)
     if (emu_device(device) == NULL)
         return EMU_INVALID_DEVICE;
     pthread_mutex_lock(&core_lock);
-    enter(device);
+    device_usable(device);
     *free_bytes = available(device);
     *total_bytes = settings.devices[device].memory_bytes;
     pthread_mutex_unlock(&core_lock);
@@ -468,18 +459,24 @@ static bool still_as_written(const void *address, size_t bytes, int device) {
     return false;
 }
 
-/* The value of a small read of what a kernel wrote. "and" reductions are true (isfinite(x).all()), counts and flags are zero; the
- * configured scalar stands for what is a float by the kernel's name. */
+static bool any_of(const char *text, const char *const *words) {
+    for (; *words != NULL; words++) {
+        if (strstr(text, *words) != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* The value of a small read of what a kernel wrote, by the name of the last kernel: "and" reductions are true (isfinite(x).all()),
+ * counts and flags are zero, and a float is the configured scalar. */
 static void computed_value(void *to, size_t bytes, int device) {
-    const char *work = devices[device].last_work;
+    static const char *const counting[] = {"cub", "nonzero", "unique", "count", "Reduce<int", NULL};
+    const char *work = devices[device].last_work == NULL ? "" : devices[device].last_work;
+    float value = (float)settings.scalar;
     memset(to, 0, bytes);
-    if (work == NULL)
-        return;
     if (bytes == 1 && strstr(work, "and_kernel") != NULL)
         *(unsigned char *)to = 1;
-    bool integer = strstr(work, "cub") != NULL || strstr(work, "nonzero") != NULL || strstr(work, "Reduce") == NULL;
-    float value = (float)settings.scalar;
-    if (bytes == sizeof value && (!integer || strstr(work, "loss") != NULL))
+    else if (bytes == sizeof value && !any_of(work, counting))
         memcpy(to, &value, sizeof value);
 }
 

@@ -5,7 +5,10 @@
  * sharing manager, or for a function of the host), and what follows it, is a list, which streams_resolve shortens.
  */
 #include "clock.h"
+#include "grant.h"
 #include "internal.h"
+#include "manager.h"
+#include "statistics.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +86,11 @@ static bool settle(emu_stream *stream, item *work) {
         }
         if (work->kind == ITEM_COPY)
             move_data(work);
+        if (work->engine == &devices[stream->device].compute) {
+            emu_statistics_busy(stream->device, end_ns, work->duration_ns);
+            if (!manager_shares(stream->device))
+                manager_worked(stream->device, start_ns, end_ns);
+        }
         if (trace_wanted())
             trace_work(stream, work, start_ns, end_ns);
         break;
@@ -133,6 +141,8 @@ static bool resolve(emu_stream *stream) {
     while (stream->first != NULL && settle(stream, stream->first)) {
         item *work = stream->first;
         stream->first = work->next;
+        if (stream->last_asked == work)
+            stream->last_asked = NULL;
         stream->pending--;
         pending_items--;
         remember_end(stream);
