@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,10 @@ def test_every_collective_gives_each_rank_its_values(ranks: int, tmp_path: Path)
         assert values["ncclReduce"] == ([ranks, 10 * ranks] if r == 1 else [total, 10 * total])
         assert values["ncclBroadcast"] == [2, 20]
         assert values["ncclBcast"] == [1, 1]
-        assert values["ncclAllGather"] == sum(ones, [])
+        assert values["ncclAllGather"] == list(chain(*ones))
         assert values["ncclReduceScatter"] == [sum(row[i] for row in mine) for i in range(2 * r, 2 * r + 2)]
-        assert values["ncclAlltoAll"] == sum((row[part] for row in mine), [])
-        assert values["ncclGather"] == (sum(ones, []) if r == 0 else [0] * 2 * ranks)
+        assert values["ncclAlltoAll"] == list(chain(*(row[part] for row in mine)))
+        assert values["ncclGather"] == (list(chain(*ones)) if r == 0 else [0] * 2 * ranks)
         assert values["ncclScatter"] == mine[1][part]
         assert values["device"] == r
 
@@ -106,7 +107,9 @@ def test_reductions_of_all_types(tmp_path: Path) -> None:
     program = _TYPES % [case[:4] for case in _CASES]
     for values in run_ranks(program, 2, tmp_path):
         for name, datatype, _, _, expected in _CASES:
-            rounded = [struct.unpack("<f", struct.pack("<f", v))[0] for v in expected] if datatype == _FLOAT else expected
+            rounded = (
+                [struct.unpack("<f", struct.pack("<f", v))[0] for v in expected] if datatype == _FLOAT else expected
+            )
             assert values[name] == rounded, name
 
 
@@ -204,4 +207,3 @@ report(values=in_threads(lambda: rank(0), lambda: rank(1)))
 """
     (tmp_path / "settings").write_text(settings_text(2), encoding="ascii")
     assert run_ranks(program, 1, tmp_path) == [{"values": [[3], [3]]}]
-

@@ -10,13 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nccl import IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, results, run_ranks, start_ranks
+from tests.support.nccl import (
+    IN_PROGRESS,
+    INVALID_ARGUMENT,
+    INVALID_USAGE,
+    REMOTE,
+    results,
+    run_ranks,
+    start_ranks,
+)
 
 pytestmark = pytest.mark.processes
 
 
 def test_sends_and_receives_match_in_order(tmp_path: Path) -> None:
-    """A ring of grouped exchanges, then messages of different size in order, then a pipeline whose stages run one after the other."""
+    """A ring of grouped exchanges, then messages of different size, then a pipeline of stages."""
     program = """
 library, comm = main_rank()
 r, n = comm.fact("ncclCommUserRank"), comm.fact("ncclCommCount")
@@ -429,4 +437,3 @@ comm.call("ncclAllReduce", buffer, buffer, 1, INT32, SUM)
 report(error=comm.async_error(), fast=time.monotonic() - began_s < 10)
 """
     assert run_ranks(program, 2, tmp_path)[0] == {"error": REMOTE, "fast": True}
-
