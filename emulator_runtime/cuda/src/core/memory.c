@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8, REMEMBERED_WRITES = 64, KERNELS_AFTER_EXCHANGE = 64, MOST_SUMMED_BYTES = 4096 };
+enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8, REMEMBERED_WRITES = 64, KERNELS_AFTER_EXCHANGE = 64, MOST_REDUCED_BYTES = 4096 };
 
 struct emu_physical {
     int device;
@@ -466,25 +466,40 @@ static bool still_as_written(const void *address, size_t bytes, int device, bool
     return false;
 }
 
-/* The sum of the integers that came last from other processes: how large the objects are that they will send. False: there are none. */
-static bool sum_of_exchanged(int device, int64_t *sum) {
+/* The place that another process wrote last. False: there is none any more. */
+static bool last_exchanged(int device, const char **address, size_t *bytes) {
     for (unsigned back = 1; back <= REMEMBERED_WRITES && back <= write_count; back++) {
         unsigned i = (write_count - back) % REMEMBERED_WRITES;
-        if (!writes[i].exchanged || writes[i].device != device || writes[i].until < devices[device].launches)
-            continue;
-        const void *values = (const void *)writes[i].address;
-        if (writes[i].bytes % sizeof *sum != 0 || writes[i].bytes > MOST_SUMMED_BYTES || device_range(values) == NULL ||
-            !memory_contains(values, writes[i].bytes))
-            return false;
-        *sum = 0;
-        for (size_t at = 0; at < writes[i].bytes; at += sizeof *sum) {
-            int64_t one;
-            memcpy(&one, (const char *)values + at, sizeof one);
-            *sum += one;
-        }
-        return true;
+        *address = (const char *)writes[i].address;
+        *bytes = writes[i].bytes;
+        if (writes[i].exchanged && writes[i].device == device && writes[i].until >= devices[device].launches)
+            return device_range(*address) != NULL && memory_contains(*address, *bytes);
     }
     return false;
+}
+
+/* A sum, maximum or minimum of integers, by the name of torch's kernel, is that of the integers that came last from other processes:
+ * the sizes of the objects that they will send. False: it isn't one of these. */
+static bool reduced_integer(const char *work, int device, int64_t *value) {
+    bool sum = strstr(work, "ReduceOpIl") != NULL && strstr(work, "sum_functorIl") != NULL;
+    bool most = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MaxNanFunctorIl") != NULL;
+    bool least = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MinNanFunctorIl") != NULL;
+    const char *address;
+    size_t bytes;
+    if ((!sum && !most && !least) || !last_exchanged(device, &address, &bytes))
+        return false;
+    if (bytes % sizeof *value != 0 || bytes > MOST_REDUCED_BYTES)
+        return false;
+    memcpy(value, address, sizeof *value);
+    for (size_t at = sizeof *value; at < bytes; at += sizeof *value) {
+        int64_t one;
+        memcpy(&one, address + at, sizeof one);
+        if (sum)
+            *value += one;
+        else if (most ? one > *value : one < *value)
+            *value = one;
+    }
+    return true;
 }
 
 static bool any_of(const char *text, const char *const *words) {
@@ -496,16 +511,16 @@ static bool any_of(const char *text, const char *const *words) {
 }
 
 /* The value of a small read of what a kernel wrote, by the name of the last kernel: "and" reductions are true (isfinite(x).all()),
- * counts and flags are zero, a sum of integers is that of those that came from other processes, and a float is the configured
+ * counts and flags are zero, a reduction of integers is that of those that came from other processes, and a float is the configured
  * scalar. */
 static void computed_value(void *to, size_t bytes, int device) {
     static const char *const counting[] = {"cub", "nonzero", "unique", "count", "Reduce<int", NULL};
     const char *work = devices[device].last_work == NULL ? "" : devices[device].last_work;
     float value = (float)settings.scalar;
-    int64_t sum;
+    int64_t reduced;
     memset(to, 0, bytes);
-    if (bytes == sizeof sum && strstr(work, "sum_functorIl") != NULL && sum_of_exchanged(device, &sum))
-        memcpy(to, &sum, sizeof sum);
+    if (bytes == sizeof reduced && reduced_integer(work, device, &reduced))
+        memcpy(to, &reduced, sizeof reduced);
     if (bytes == 1 && strstr(work, "and_kernel") != NULL)
         *(unsigned char *)to = 1;
     else if (bytes == sizeof value && !any_of(work, counting))
