@@ -91,9 +91,7 @@ typedef struct item {
     const char *name;
     int64_t duration_ns;              /* WORK, COPY */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
-    unsigned grid[3], block[3];       /* WORK, for the trace, as are the next three */
-    double flops, bytes;
-    emu_precision precision;
+    emu_work work;                    /* WORK, for the trace */
     struct {                          /* COPY: rows of bytes, or, if `from` is NULL, `rows` elements of `width` bytes set to `value` */
         void *to;
         const void *from;
@@ -199,7 +197,12 @@ bool memory_contains(const void *address, size_t bytes);
 typedef enum { PLACE_PAGEABLE, PLACE_PINNED, PLACE_DEVICE } memory_place;
 memory_place memory_place_of(const void *address, int *device);
 
-/* ---- cost.c ---- */
+/* ---- kernels.c, cost.c ---- */
+
+/* What a kernel reads, writes and calculates, as far as its name, its launch and its arguments say. */
+typedef struct kernel_family kernel_family;
+const kernel_family *kernel_family_of(const char *name, double *bytes_per_element);
+void kernel_describe(const kernel_family *family, double bytes_per_element, void *const *arguments, emu_work *work);
 
 /* Nanoseconds that the device takes. */
 int64_t cost_of_work(int device, const emu_work *work);

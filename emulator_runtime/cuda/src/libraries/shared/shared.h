@@ -220,6 +220,7 @@ typedef struct {
     size_t dynamic_shared_bytes;
     void *stream;
     bool cooperative; /* all blocks at once */
+    void *const *arguments; /* a pointer to each parameter; NULL: not known */
 } emu_launch_shape;
 
 /* RESULT_INVALID_CONFIGURATION if the shape can't be run by any kernel; the driver calls that an invalid value. */
