@@ -17,7 +17,8 @@ cublas_handle *cublas_find(const void *handle) {
 cublas_status cublas_launch(
     const cublas_handle *handle, emu_work_kind kind, const char *name, emu_precision precision, work_amount amount) {
     emu_stream *stream = emu_stream_of(handle->stream);
-    emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes};
+    emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes,
+                     .columns = amount.columns, .depth = amount.depth};
     if (!stream)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     return cublas_status_of(emu_launch(stream, &work));
@@ -50,6 +51,9 @@ cublas_status cublas_set_device_infos(const cublas_handle *handle, int *infos, i
     if (!infos || count <= 0)
         return CUBLAS_STATUS_SUCCESS;
     if (!emu_memory_find(infos, &memory))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    size_t room = (size_t)((char *)memory.base + memory.bytes - (char *)infos);
+    if (room / sizeof *infos < (size_t)count)
         return CUBLAS_STATUS_INVALID_VALUE;
     return cublas_status_of(emu_set(stream, infos, 0, sizeof *infos, (size_t)count));
 }
