@@ -139,7 +139,7 @@ class _Builder:
 
     def common(self) -> None:
         """Linked by the libraries that name it, to the core."""
-        self._link(self._compile_all("common", common_sources()) or _EMPTY, CUDA_COMMON, self._linked((CORE,)))
+        self._link(self._compile_all("shared", common_sources()) or _EMPTY, CUDA_COMMON, self._linked((CORE,)))
 
     def _compile_all(self, part: str, sources: Sequence[Path]) -> list[Path]:
         return list(self.pool.map(lambda path: self._compile(path, self.scratch / f"{part}-{path.stem}.o"), sources))

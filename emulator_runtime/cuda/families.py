@@ -172,9 +172,8 @@ FAMILIES = (
 
 
 def common_sources() -> tuple[Path, ...]:
-    """The files of CUDA_COMMON: those of `src/libraries/common/` that no family compiles into itself."""
-    own = {name for family in FAMILIES for name in family.common}
-    return tuple(path for path in sorted((SOURCES / "libraries" / "common").glob("*.c")) if path.name not in own)
+    """The files of CUDA_COMMON."""
+    return tuple(sorted((SOURCES / "libraries" / "shared").glob("*.c")))
 
 
 @cache

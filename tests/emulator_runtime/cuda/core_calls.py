@@ -34,6 +34,8 @@ class Work(ctypes.Structure):
         ("precision", c_int),
         ("flops", c_double),
         ("bytes", c_double),
+        ("columns", c_double),
+        ("depth", c_double),
         ("grid", c_uint * 3),
         ("block", c_uint * 3),
     )
@@ -90,7 +92,7 @@ class Core:
         """The kernel of the constant estimator."""
         grid = (c_uint * 3)(1, 1, 1)
         for _ in range(times):
-            self.call("emu_launch_kernel", stream, self.kernel, grid, grid)
+            self.call("emu_launch_kernel", stream, self.kernel, grid, grid, None)
 
     def work(self, stream, **fields):
         self.call("emu_launch", stream, byref(Work(**fields)))

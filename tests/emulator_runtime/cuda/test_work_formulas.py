@@ -16,7 +16,7 @@ SPATIAL = c_double * 6
 
 
 class Amount(ctypes.Structure):
-    _fields_ = (("flops", c_double), ("bytes", c_double))
+    _fields_ = (("flops", c_double), ("bytes", c_double), ("columns", c_double), ("depth", c_double))
 
 
 class Gemm(ctypes.Structure):

@@ -191,6 +191,7 @@ typedef struct {
     emu_precision precision;  /* of the multiplications */
     double flops;             /* a multiply-add counts as two */
     double bytes;             /* read and written */
+    double columns, depth;    /* of each matrix product: its narrow side, and how many products each element sums */
     unsigned grid[3], block[3];
 } emu_work;
 
@@ -201,7 +202,9 @@ typedef struct emu_kernel emu_kernel;
 EMU_EXPORT emu_kernel *emu_kernel_named(const char *name); /* NULL: no memory left */
 EMU_EXPORT bool emu_kernel_valid(const emu_kernel *kernel);
 EMU_EXPORT const char *emu_kernel_name(const emu_kernel *kernel);
-EMU_EXPORT emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsigned grid[3], const unsigned block[3]);
+/* `arguments`: as cudaLaunchKernel has them, one pointer to each parameter; NULL: not known. */
+EMU_EXPORT emu_status emu_launch_kernel(
+    emu_stream *stream, emu_kernel *kernel, const unsigned grid[3], const unsigned block[3], void *const *arguments);
 
 /* Copies and settings of memory. Data that the host wrote moves; `blocking`: return when it has arrived, as cudaMemcpy does; a
  * copy from or to pageable memory is always blocking. Either address may be the host's. */

@@ -5,24 +5,13 @@
 
 /* Fixed time of a kernel on the device, and the parts of the peak rates that typical kernels reach. */
 static const double KERNEL_S = 3e-6, COPY_S = 5e-6, FLOPS_PART = 0.45, BYTES_PART = 0.75;
-/* What a kernel of unknown kind reads and writes for each of its threads: four values in, or out, of four bytes each. */
-static const double BYTES_PER_THREAD = 3 * 4 * 4;
-
-static double threads(const emu_work *work) {
-    double count = 1;
-    for (int i = 0; i < 3; i++)
-        count *= (double)work->grid[i] * work->block[i];
-    return count;
-}
-
 static double rate(const emu_device_info *device, emu_precision precision) {
     double found = device->flops_per_s[precision];
     return found > 0 ? found : device->flops_per_s[EMU_FP32];
 }
 
 static double roofline_s(const emu_device_info *device, const emu_work *work) {
-    double bytes = work->bytes > 0 ? work->bytes : work->kind == EMU_KERNEL ? threads(work) * BYTES_PER_THREAD : 0;
-    double memory_s = bytes / (device->memory_bytes_per_s * BYTES_PART);
+    double memory_s = work->bytes / (device->memory_bytes_per_s * BYTES_PART);
     double compute_s = work->flops / (rate(device, work->precision) * FLOPS_PART);
     return KERNEL_S + (memory_s > compute_s ? memory_s : compute_s);
 }

@@ -91,9 +91,7 @@ typedef struct item {
     const char *name;
     int64_t duration_ns;              /* WORK, COPY */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
-    unsigned grid[3], block[3];       /* WORK, for the trace, as are the next three */
-    double flops, bytes;
-    emu_precision precision;
+    emu_work work;                    /* WORK, for the trace */
     struct {                          /* COPY: rows of bytes, or, if `from` is NULL, `rows` elements of `width` bytes set to `value` */
         void *to;
         const void *from;
@@ -199,7 +197,17 @@ bool memory_contains(const void *address, size_t bytes);
 typedef enum { PLACE_PAGEABLE, PLACE_PINNED, PLACE_DEVICE } memory_place;
 memory_place memory_place_of(const void *address, int *device);
 
-/* ---- cost.c ---- */
+/* ---- kernels.c, cost.c ---- */
+
+/* How much memory a kernel reads and writes, as far as its name says: so many bytes for each thread, block, or element. */
+typedef struct {
+    bool by_block, by_arguments;
+    double bytes;
+} kernel_traffic;
+
+kernel_traffic kernel_traffic_of(const char *name);
+/* Of one launch. `arguments` may be NULL. */
+double kernel_bytes(const kernel_traffic *traffic, const unsigned grid[3], const unsigned block[3], void *const *arguments);
 
 /* Nanoseconds that the device takes. */
 int64_t cost_of_work(int device, const emu_work *work);

@@ -62,10 +62,13 @@ void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, in
             (long long)work->duration_ns);
     if (work->kind == ITEM_COPY)
         fprintf(file, ",\"bytes\":%zu", work->copy.width * work->copy.rows);
-    if (work->flops > 0 || work->bytes > 0)
-        fprintf(file, ",\"flops\":%.0f,\"bytes\":%.0f,\"precision\":%d", work->flops, work->bytes, (int)work->precision);
-    if (work->grid[0] > 0)
-        fprintf(file, ",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", work->grid[0], work->grid[1], work->grid[2], work->block[0],
-                work->block[1], work->block[2]);
+    const emu_work *described = &work->work;
+    if (described->flops > 0 || described->bytes > 0)
+        fprintf(file, ",\"flops\":%.0f,\"bytes\":%.0f,\"precision\":%d", described->flops, described->bytes, (int)described->precision);
+    if (described->columns > 0)
+        fprintf(file, ",\"columns\":%.0f,\"depth\":%.0f", described->columns, described->depth);
+    if (described->grid[0] > 0)
+        fprintf(file, ",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", described->grid[0], described->grid[1], described->grid[2],
+                described->block[0], described->block[1], described->block[2]);
     fputs("}},\n", file);
 }

@@ -9,6 +9,7 @@ enum { KERNEL_BUCKETS = 1 << 16 };
 struct emu_kernel {
     emu_kernel *next; /* in its bucket */
     char *name;
+    kernel_traffic traffic;
 };
 
 static emu_pool kernel_pool = {.object_bytes = sizeof(emu_kernel)};
@@ -28,6 +29,7 @@ static emu_kernel *new_kernel(const char *name) {
     char *copy = strdup(name);
     if (kernel != NULL && copy != NULL) {
         kernel->name = copy;
+        kernel->traffic = kernel_traffic_of(copy);
         emu_kernel **bucket = &buckets[bucket_of(name)];
         kernel->next = *bucket;
         *bucket = kernel;
@@ -67,10 +69,7 @@ const char *emu_kernel_name(const emu_kernel *kernel) {
 static emu_status launch(emu_stream *stream, const emu_work *work) {
     device_state *device = &devices[stream->device];
     item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute,
-                   .duration_ns = cost_of_work(stream->device, work),
-                   .flops = work->flops, .bytes = work->bytes, .precision = work->precision};
-    memcpy(issued.grid, work->grid, sizeof issued.grid);
-    memcpy(issued.block, work->block, sizeof issued.block);
+                   .duration_ns = cost_of_work(stream->device, work), .work = *work};
     device->launches++;
     device->last_work = work->name;
     return stream_issue(stream, &issued);
@@ -88,11 +87,13 @@ emu_status emu_launch(emu_stream *stream, const emu_work *work) {
     return status;
 }
 
-emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsigned grid[3], const unsigned block[3]) {
+emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsigned grid[3], const unsigned block[3],
+                             void *const *arguments) {
     pthread_mutex_lock(&core_lock);
     emu_status status = EMU_INVALID_HANDLE;
     if (stream_live(stream) && pool_has(&kernel_pool, kernel)) {
-        emu_work work = {.kind = EMU_KERNEL, .name = kernel->name, .precision = EMU_FP32};
+        emu_work work = {.kind = EMU_KERNEL, .name = kernel->name, .precision = EMU_FP32,
+                         .bytes = kernel_bytes(&kernel->traffic, grid, block, arguments)};
         memcpy(work.grid, grid, sizeof work.grid);
         memcpy(work.block, block, sizeof work.block);
         status = launch(stream, &work);

@@ -462,6 +462,8 @@ static cublas_status launch(const attributes *matmul, const product *product, vo
         .name = plain ? "matmul" : "matmul_epilogue",
         .precision = product->precision,
         .flops = amount.flops,
+        .columns = amount.columns,
+        .depth = amount.depth,
         .bytes = amount.bytes,
     };
     if (!stream)

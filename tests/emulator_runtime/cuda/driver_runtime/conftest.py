@@ -32,9 +32,9 @@ DEVICE: dict[str, object] = {
 }
 
 
-def settings_text(devices: int, device: dict[str, object]) -> str:
-    """A settings file for equal devices on which each kernel takes 1 ms."""
-    lines = ["emugpu-cuda 1", "estimator constant", "constant_ns 1000000"]
+def settings_text(devices: int, kernel_ns: int, device: dict[str, object]) -> str:
+    """A settings file for equal devices on which each kernel takes `kernel_ns`."""
+    lines = ["emugpu-cuda 1", "estimator constant", f"constant_ns {kernel_ns}"]
     for index in range(devices):
         values = DEVICE | device | {"uuid": f"GPU-00112233-4455-6677-8899-aabbccddee{index:02x}"}
         lines += [f"device {index}", *(f"{key} {value}" for key, value in values.items())]
@@ -50,12 +50,13 @@ def cuda_libraries() -> Path:
 def run_cuda(cuda_libraries: Path, tmp_path: Path) -> Callable[..., str]:
     """`run_cuda(code)`: what the program prints; `cuda` and `driver` of cuda_calls.py are at its hands.
 
-    `release`: 12 or 13, of the runtime. `devices`, `device`: how many, and what differs from the usual one.
+    `release`: 12 or 13, of the runtime. `devices`, `device`: how many, and what differs from the usual one. `kernel_ns`: what
+    each kernel takes.
     """
 
-    def run(code: str, *, release: int = 13, devices: int = 1, timeout_s: float = 60, **device: object) -> str:
+    def run(code: str, *, release: int = 13, devices: int = 1, kernel_ns: int = 1_000_000, timeout_s: float = 60, **device: object) -> str:
         file = tmp_path / "settings"
-        file.write_text(settings_text(devices, device), encoding="ascii")
+        file.write_text(settings_text(devices, kernel_ns, device), encoding="ascii")
         environment = os.environ | {
             "PYTHONPATH": str(HERE),
             "PYTHONFAULTHANDLER": "1",

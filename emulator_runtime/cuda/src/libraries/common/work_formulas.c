@@ -12,22 +12,24 @@ work_amount gemm_amount(const gemm_shape *shape) {
     double b = shape->k * shape->n * shape->b_bytes;
     double c = shape->m * shape->n * shape->c_bytes;
     double d = shape->m * shape->n * shape->d_bytes;
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(shape->m * shape->n * shape->k * shape->batch, shape->is_complex);
     amount.bytes = (a + b + c + d) * shape->batch;
+    amount.columns = shape->n < shape->m ? shape->n : shape->m; /* the narrow side */
+    amount.depth = shape->k;
     return amount;
 }
 
 /* Solving with, or multiplying by, a triangle of `order` for `vectors` right-hand sides. */
 work_amount triangular_amount(double order, double vectors, double batch, double element_bytes, bool is_complex) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(order * order / 2 * vectors * batch, is_complex);
     amount.bytes = (order * order / 2 + 2 * order * vectors) * batch * element_bytes;
     return amount;
 }
 
 work_amount symmetric_product_amount(double order, double vectors, double element_bytes, bool is_complex) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(order * order * vectors, is_complex);
     amount.bytes = (order * order / 2 + 3 * order * vectors) * element_bytes;
     return amount;
@@ -36,14 +38,14 @@ work_amount symmetric_product_amount(double order, double vectors, double elemen
 /* One triangle of an order x order matrix gets `products` products of depth `depth` (SYRK 1, SYR2K 2). */
 work_amount rank_update_amount(double order, double depth, int products, double element_bytes, bool is_complex) {
     double triangle = order * (order + 1) / 2;
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(products * triangle * depth, is_complex);
     amount.bytes = (products * order * depth + 2 * triangle) * element_bytes;
     return amount;
 }
 
 work_amount lu_amount(double order, double batch, double element_bytes, bool is_complex) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(order * order * order / 3 * batch, is_complex);
     amount.bytes = 2 * order * order * batch * element_bytes;
     return amount;
@@ -56,7 +58,7 @@ static double qr_multiply_adds(double rows, double columns) {
 }
 
 work_amount qr_amount(double rows, double columns, double batch, double element_bytes, bool is_complex) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(qr_multiply_adds(rows, columns) * batch, is_complex);
     amount.bytes = 2 * rows * columns * batch * element_bytes;
     return amount;
@@ -66,7 +68,7 @@ work_amount qr_amount(double rows, double columns, double batch, double element_
 work_amount least_squares_amount(double rows, double columns, double vectors, double batch, double element_bytes, bool is_complex) {
     double each_vector = 2 * rows * columns - columns * columns / 2;
     double multiply_adds = qr_multiply_adds(rows, columns) + each_vector * vectors;
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(multiply_adds * batch, is_complex);
     amount.bytes = 2 * (rows * columns + rows * vectors) * batch * element_bytes;
     return amount;
@@ -84,10 +86,12 @@ work_amount convolution_amount(const convolution_shape *shape) {
     double filter = shape->channels_out * channels_each * product(shape->filter, shape->spatial);
     double input = shape->batch * shape->channels_in * product(shape->input, shape->spatial);
     double positions = shape->batch * product(shape->output, shape->spatial);
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(positions * filter, false);
     amount.bytes = input * shape->input_bytes + filter * shape->filter_bytes
         + positions * shape->channels_out * shape->output_bytes;
+    amount.columns = shape->channels_out / shape->groups;
+    amount.depth = channels_each * product(shape->filter, shape->spatial);
     return amount;
 }
 
@@ -117,7 +121,7 @@ static double attention_tensors(const attention_shape *shape) {
 }
 
 work_amount attention_forward_amount(const attention_shape *shape) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(attention_pairs(shape) * (shape->key_size + shape->value_size), false);
     amount.bytes = attention_tensors(shape);
     return amount;
@@ -125,7 +129,7 @@ work_amount attention_forward_amount(const attention_shape *shape) {
 
 /* Q K^T again, dS K and dS^T Q over the key size; dO V^T and P^T dO over the value size. */
 work_amount attention_backward_amount(const attention_shape *shape) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(attention_pairs(shape) * (3 * shape->key_size + 2 * shape->value_size), false);
     amount.bytes = 2 * attention_tensors(shape);
     return amount;
@@ -153,7 +157,7 @@ static work_amount rnn_amount(const rnn_shape *shape, double passes) {
     double parameters = rnn_parameters(shape);
     double tokens = shape->batch * shape->steps;
     double vectors = shape->input + shape->layers * shape->directions * rnn_output(shape);
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = operations(parameters * tokens, false);
     amount.bytes = passes * (parameters + tokens * vectors) * shape->element_bytes;
     return amount;

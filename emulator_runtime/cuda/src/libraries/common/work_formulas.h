@@ -15,6 +15,7 @@ enum { FORMULA_MAX_SPATIAL = 6 };
 typedef struct {
     double flops;
     double bytes;
+    double columns, depth; /* of each matrix product, to see how well it fills a GPU's tiles; 0: there is none */
 } work_amount;
 
 /* D (m x n) = A (m x k) B (k x n) + C, `batch` times. */

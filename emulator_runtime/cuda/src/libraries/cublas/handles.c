@@ -17,7 +17,8 @@ cublas_handle *cublas_find(const void *handle) {
 cublas_status cublas_launch(
     const cublas_handle *handle, emu_work_kind kind, const char *name, emu_precision precision, work_amount amount) {
     emu_stream *stream = emu_stream_of(handle->stream);
-    emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes};
+    emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes,
+                     .columns = amount.columns, .depth = amount.depth};
     if (!stream)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     return cublas_status_of(emu_launch(stream, &work));

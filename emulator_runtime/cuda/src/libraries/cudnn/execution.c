@@ -20,6 +20,7 @@ typedef struct {
     bool causal;
     int multiplied_type; /* data type of the first multiplication's first tensor; -1: none */
     double flops;
+    double columns, depth; /* of the last matrix product */
     double bytes;
     bool supported;
     int tensors;
@@ -94,6 +95,13 @@ static void count_tensors(summary *summary, const backend *operation) {
     }
 }
 
+/* Bytes are counted by the tensors that the whole graph reads and writes. */
+static void add_amount(summary *summary, work_amount amount) {
+    summary->flops += amount.flops;
+    summary->columns = amount.columns;
+    summary->depth = amount.depth;
+}
+
 static void add_convolution(summary *summary, const backend *operation, int x_name, int w_name, int y_name) {
     backend_tensor x, w, y;
     if (!read_at(operation, x_name, &x) || !read_at(operation, w_name, &w) || !read_at(operation, y_name, &y))
@@ -112,7 +120,7 @@ static void add_convolution(summary *summary, const backend *operation, int x_na
     note_multiplied(summary, &x);
     note_multiplied(summary, &y);
     note_multiplied(summary, &w);
-    summary->flops += convolution_amount(&shape).flops;
+    add_amount(summary, convolution_amount(&shape));
     summary->convolutions++;
 }
 
@@ -126,7 +134,7 @@ static void add_product(summary *summary, const backend *operation) {
         shape.batch *= c.sizes[i];
     note_multiplied(summary, &a);
     note_multiplied(summary, &b);
-    summary->flops += gemm_amount(&shape).flops;
+    add_amount(summary, gemm_amount(&shape));
     summary->products++;
 }
 
@@ -305,7 +313,7 @@ cudnn_status execution_create(const backend *plan, execution **result) {
     if (!created)
         return cudnn_fail(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "out of memory");
     name_work(&summary, created);
-    created->amount = (work_amount){.flops = summary.flops, .bytes = summary.bytes};
+    created->amount = (work_amount){.flops = summary.flops, .bytes = summary.bytes, .columns = summary.columns, .depth = summary.depth};
     created->precision = cudnn_precision(
         summary.multiplied_type < 0 ? CUDNN_DATA_FLOAT : summary.multiplied_type, backend_engine_uses_tensor_cores(engine));
     created->pointer_count = summary.tensors;

@@ -254,7 +254,8 @@ EMU_EXPORT cudnn_status cudnnGetStream(void *handle, void **stream) {
 cudnn_status cudnn_launch(
     const cudnn_handle *handle, emu_work_kind kind, const char *name, emu_precision precision, work_amount amount) {
     emu_stream *stream = emu_stream_of(handle->stream);
-    emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes};
+    emu_work work = {.kind = kind, .name = name, .precision = precision, .flops = amount.flops, .bytes = amount.bytes,
+                     .columns = amount.columns, .depth = amount.depth};
     if (!stream)
         return cudnn_fail(CUDNN_STATUS_EXECUTION_FAILED, "the handle's stream doesn't exist");
     emu_status status = emu_launch(stream, &work);

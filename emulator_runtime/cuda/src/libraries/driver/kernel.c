@@ -227,33 +227,32 @@ static int launch(CUfunction function, const emu_launch_shape *shape) {
 
 EMU_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters, void **extra) {
-    (void)parameters;
     (void)extra;
     emu_launch_shape shape = {
         .grid = {grid_x, grid_y, grid_z},
         .block = {block_x, block_y, block_z},
         .dynamic_shared_bytes = shared_bytes,
         .stream = stream,
+        .arguments = parameters,
     };
     return launch(function, &shape);
 }
 
 EMU_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters) {
-    (void)parameters;
     emu_launch_shape shape = {
         .grid = {grid_x, grid_y, grid_z},
         .block = {block_x, block_y, block_z},
         .dynamic_shared_bytes = shared_bytes,
         .stream = stream,
         .cooperative = true,
+        .arguments = parameters,
     };
     return launch(function, &shape);
 }
 
 /* Of the attributes only the cooperative launch has an effect; clusters and the like don't change the estimated time. */
 EMU_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
-    (void)parameters;
     (void)extra;
     if (config == NULL || (config->attrs == NULL && config->numAttrs > 0)) {
         return EMU_INVALID_VALUE;

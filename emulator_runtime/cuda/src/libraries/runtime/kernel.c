@@ -206,7 +206,8 @@ EMU_EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_
     return EMU_OK;
 }
 
-static int launch(const void *symbol, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, bool cooperative) {
+static int launch(
+    const void *symbol, dim3 grid, dim3 block, void *const *arguments, size_t shared_bytes, cudaStream_t stream, bool cooperative) {
     emu_kernel *kernel;
     TRY(find_kernel(symbol, &kernel));
     emu_launch_shape shape = {
@@ -215,40 +216,38 @@ static int launch(const void *symbol, dim3 grid, dim3 block, size_t shared_bytes
         .dynamic_shared_bytes = shared_bytes,
         .stream = stream,
         .cooperative = cooperative,
+        .arguments = arguments,
     };
     return finish(emu_kernel_launch(kernel, &shape));
 }
 
 EMU_EXPORT cudaError_t cudaLaunchKernel(
     const void *symbol, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream) {
-    (void)arguments;
-    return launch(symbol, grid, block, shared_bytes, stream, false);
+    return launch(symbol, grid, block, arguments, shared_bytes, stream, false);
 }
 
 /* With the handle that __cudaGetKernel gave. */
 EMU_EXPORT cudaError_t __cudaLaunchKernel(
     cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream) {
-    (void)arguments;
     TRY(emu_use_context());
     emu_launch_shape shape = {
         .grid = {grid.x, grid.y, grid.z},
         .block = {block.x, block.y, block.z},
         .dynamic_shared_bytes = shared_bytes,
         .stream = stream,
+        .arguments = arguments,
     };
     return finish(emu_kernel_launch(kernel, &shape));
 }
 
 EMU_EXPORT cudaError_t cudaLaunchCooperativeKernel(
     const void *symbol, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream) {
-    (void)arguments;
-    return launch(symbol, grid, block, shared_bytes, stream, true);
+    return launch(symbol, grid, block, arguments, shared_bytes, stream, true);
 }
 
 /* Of the attributes only the cooperative launch has an effect; clusters and the like don't change the estimated time. */
 EMU_EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *symbol, void **arguments) {
     bool cooperative = false;
-    (void)arguments;
     if (config == NULL || (config->attrs == NULL && config->numAttrs > 0)) {
         return finish(EMU_INVALID_VALUE);
     }
@@ -256,7 +255,7 @@ EMU_EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, con
         const cudaLaunchAttribute *attribute = &config->attrs[i];
         cooperative |= attribute->id == LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative != 0;
     }
-    return launch(symbol, config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream, cooperative);
+    return launch(symbol, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream, cooperative);
 }
 
 /* ---- libraries ---- */

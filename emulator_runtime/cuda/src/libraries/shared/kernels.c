@@ -1,5 +1,5 @@
 /* What a kernel needs of a multiprocessor, how many of its blocks fit there, and its launch. */
-#include "common.h"
+#include "shared.h"
 
 #include "pointer_map.h"
 
@@ -255,5 +255,5 @@ int emu_kernel_launch(emu_kernel *kernel, const emu_launch_shape *shape) {
     if (status == EMU_OK && shape->cooperative) {
         status = check_cooperative(kernel, emu_stream_device(stream), shape);
     }
-    return status == EMU_OK ? (int)emu_launch_kernel(stream, kernel, shape->grid, shape->block) : status;
+    return status == EMU_OK ? (int)emu_launch_kernel(stream, kernel, shape->grid, shape->block, shape->arguments) : status;
 }
