@@ -199,10 +199,15 @@ memory_place memory_place_of(const void *address, int *device);
 
 /* ---- kernels.c, cost.c ---- */
 
-/* What a kernel reads, writes and calculates, as far as its name, its launch and its arguments say. */
-typedef struct kernel_family kernel_family;
-const kernel_family *kernel_family_of(const char *name, double *bytes_per_element);
-void kernel_describe(const kernel_family *family, double bytes_per_element, void *const *arguments, emu_work *work);
+/* How much memory a kernel reads and writes, as far as its name says: so many bytes for each thread, block, or element. */
+typedef struct {
+    bool by_block, by_arguments;
+    double bytes;
+} kernel_traffic;
+
+kernel_traffic kernel_traffic_of(const char *name);
+/* Of one launch. `arguments` may be NULL. */
+double kernel_bytes(const kernel_traffic *traffic, const unsigned grid[3], const unsigned block[3], void *const *arguments);
 
 /* Nanoseconds that the device takes. */
 int64_t cost_of_work(int device, const emu_work *work);

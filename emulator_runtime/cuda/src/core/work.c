@@ -9,8 +9,7 @@ enum { KERNEL_BUCKETS = 1 << 16 };
 struct emu_kernel {
     emu_kernel *next; /* in its bucket */
     char *name;
-    const kernel_family *family;
-    double bytes_per_element;
+    kernel_traffic traffic;
 };
 
 static emu_pool kernel_pool = {.object_bytes = sizeof(emu_kernel)};
@@ -30,7 +29,7 @@ static emu_kernel *new_kernel(const char *name) {
     char *copy = strdup(name);
     if (kernel != NULL && copy != NULL) {
         kernel->name = copy;
-        kernel->family = kernel_family_of(copy, &kernel->bytes_per_element);
+        kernel->traffic = kernel_traffic_of(copy);
         emu_kernel **bucket = &buckets[bucket_of(name)];
         kernel->next = *bucket;
         *bucket = kernel;
@@ -93,10 +92,10 @@ emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsig
     pthread_mutex_lock(&core_lock);
     emu_status status = EMU_INVALID_HANDLE;
     if (stream_live(stream) && pool_has(&kernel_pool, kernel)) {
-        emu_work work = {.kind = EMU_KERNEL, .name = kernel->name, .precision = EMU_FP32};
+        emu_work work = {.kind = EMU_KERNEL, .name = kernel->name, .precision = EMU_FP32,
+                         .bytes = kernel_bytes(&kernel->traffic, grid, block, arguments)};
         memcpy(work.grid, grid, sizeof work.grid);
         memcpy(work.block, block, sizeof work.block);
-        kernel_describe(kernel->family, kernel->bytes_per_element, arguments, &work);
         status = launch(stream, &work);
     }
     pthread_mutex_unlock(&core_lock);
