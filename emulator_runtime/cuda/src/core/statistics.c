@@ -71,10 +71,16 @@ static int open_page(const char *path) {
     return -1;
 }
 
+static bool page_path(const char *uuid, char *path, size_t room) {
+    const char *where = directory();
+    if (where == NULL || uuid[0] == '\0')
+        return false;
+    return snprintf(path, room, "%s/emugpu-%u-%s", where, (unsigned)geteuid(), uuid) < (int)room;
+}
+
 static page *map_page(const char *uuid) {
     char path[512];
-    const char *where = directory();
-    if (where == NULL || snprintf(path, sizeof path, "%s/emugpu-%u-%s", where, (unsigned)geteuid(), uuid) >= (int)sizeof path)
+    if (!page_path(uuid, path, sizeof path))
         return NULL;
     int descriptor = open_page(path);
     if (descriptor < 0) {
@@ -144,10 +150,24 @@ void emu_statistics_start(void) {
     pthread_atfork(NULL, NULL, forget_slots);
 }
 
+static bool page_unused(const page *of) {
+    for (int i = 0; i < SLOTS; i++)
+        if (atomic_load(&of->slots[i].pid) != 0)
+            return false;
+    return true;
+}
+
+/* The last process removes the file. One that opens it at this very moment isn't seen by later ones; memory is then limited for each
+ * of them alone. */
 __attribute__((destructor)) static void give_slots_back(void) {
-    for (int device = 0; device < EMU_MAX_DEVICES; device++)
-        if (own[device] != NULL)
-            atomic_store(&own[device]->pid, 0);
+    char path[512];
+    for (int device = 0; device < EMU_MAX_DEVICES; device++) {
+        if (own[device] == NULL)
+            continue;
+        atomic_store(&own[device]->pid, 0);
+        if (page_unused(pages[device]) && page_path(settings.devices[device].uuid, path, sizeof path))
+            unlink(path);
+    }
 }
 
 /* ---- writing ---- */
