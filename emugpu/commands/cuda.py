@@ -19,7 +19,9 @@ _FILES_SHOWN = 3
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `cuda build` and `cuda scan` to the front door's commands."""
-    parser = subparsers.add_parser("cuda", help="the emulated CUDA libraries", description=__doc__)
+    parser = subparsers.add_parser(
+        "cuda", help="the emulated CUDA libraries: compile them, scan a framework", description=__doc__
+    )
     commands = parser.add_subparsers(dest="cuda_command", required=True, metavar="{build,scan}")
     building = commands.add_parser(
         "build",
@@ -121,7 +123,7 @@ def _print_table(result: Scan) -> None:
     from rich import box  # here: an image that only runs programs has no rich
     from rich.table import Table
 
-    from emugpu.commands.console import result_console
+    from emugpu.terminal.console import result_console
 
     counts = Counter((need.library, need.support) for need in result.needs)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)

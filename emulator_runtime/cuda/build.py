@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.cuda.elf import read_elf
-from emulator_runtime.cuda.families import FAMILIES, SOURCES, SYMBOLS, Family
+from emulator_runtime.cuda.families import CUDA_COMMON, FAMILIES, SOURCES, SYMBOLS, Family, common_sources
 from emulator_runtime.cuda.glibc import LIBRARIES, OLD_PLACES, header
-from emulator_runtime.domain.errors import EmuGpuError
+from emulator_runtime.domain.errors import BuildError
 from emulator_runtime.files import write_whole
 
 CORE = "libemugpu_core.so"
-COMMON = "libemugpu_cuda.so"
-"""What the CUDA driver and runtime have in common; its state exists once in a process."""
 MANIFEST = "emulated.json"
 """Which functions are emulated, by SONAME; the other symbols of the library answer "not supported"."""
 REDIRECTOR = "libemugpu_redirect.so"
@@ -44,14 +42,8 @@ _LINK = (
     "-Wl,-rpath,$ORIGIN",
     "-Wl,--build-id=none",
 )
-_USE_COMMON = ("driver", "runtime")
+_EMPTY = (Path("-xc"), Path("/dev/null"))
 _SYSTEM_LIBRARIES = (*OLD_PLACES, "libm.so.6")
-
-
-class BuildError(EmuGpuError):
-    """The emulated libraries can't be compiled: there is no compiler, or it reports an error."""
-
-    code = "cuda-build"
 
 
 def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = ()) -> None:
@@ -149,10 +141,17 @@ class _Builder:
         self._header.write_text(header(filter(None, map(self._system_library, LIBRARIES))), encoding="ascii")
 
     def core(self) -> None:
-        self._link(self._compile_folder(SOURCES / "core") or [Path("-xc"), Path("/dev/null")], CORE, [])
+        self._link(self._compile_all("core", sorted((SOURCES / "core").glob("*.c"))), CORE, [])
 
     def common(self) -> None:
-        self._link(self._compile_folder(SOURCES / "libraries" / "common"), COMMON, self._links(CORE))
+        """Linked by the libraries that name it, to the core."""
+        self._link(self._compile_all("shared", common_sources()) or _EMPTY, CUDA_COMMON, self._linked((CORE,)))
+
+    def _compile_all(self, part: str, sources: Sequence[Path]) -> list[Path]:
+        return list(self.pool.map(lambda path: self._compile(path, self.scratch / f"{part}-{path.stem}.o"), sources))
+
+    def _linked(self, libraries: Iterable[str]) -> list[str]:
+        return [f"-L{self.directory}", "-Wl,--no-as-needed", *(f"-l:{name}" for name in libraries)]
 
     def redirector(self) -> None:
         """It is linked to nothing of ours: the dynamic linker loads it into a namespace of its own."""
@@ -168,7 +167,7 @@ class _Builder:
         generated = self.scratch / f"{soname}-stubs.c"
         generated.write_text(stubs(family, defined), encoding="ascii")
         objects = [*own, self._compile(generated, generated.with_suffix(".o"), release)]
-        options = self._links(CORE, COMMON) if family.name in _USE_COMMON else self._links(CORE)
+        options = self._linked((CORE, *family.links))
         if family.version:
             script = self.scratch / f"{soname}.version"
             script.write_text(f"{family.version.replace('SONAME', soname)} {{ global: *; }};\n", encoding="ascii")
@@ -178,14 +177,6 @@ class _Builder:
             (self.directory / alias).unlink(missing_ok=True)
             (self.directory / alias).symlink_to(soname)
         return soname, sorted(defined)
-
-    def _compile_folder(self, folder: Path) -> list[Path]:
-        sources = sorted(folder.glob("*.c"))
-        objects = (self.scratch / f"{folder.name}-{source.stem}.o" for source in sources)
-        return list(self.pool.map(self._compile, sources, objects))
-
-    def _links(self, *libraries: str) -> list[str]:
-        return [f"-L{self.directory}", "-Wl,--no-as-needed", *(f"-l:{library}" for library in libraries)]
 
     def _compile(self, source: Path, into: Path, release: int | None = None) -> Path:
         variant = [] if release is None else [f"-DCUDA_MAJOR={release}"]

@@ -76,7 +76,7 @@ def _reading(path: Path, read: Callable[[mmap.mmap], T]) -> T:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return read(data)
-            except (struct.error, IndexError, KeyError, ValueError) as error:
+            except (struct.error, IndexError, OverflowError, ValueError) as error:
                 raise NotElfError(f"{path}: a damaged ELF file ({error})") from error
 
 
@@ -176,7 +176,11 @@ def _version_needs(
             _, _, number, name, next_name = _VERSION_NAME.unpack_from(data, name_place)
             yield number, _text(data, texts + library), _text(data, texts + name)
             name_place += next_name
+            if not next_name:
+                break
         place += next_need
+        if not next_need:
+            break
 
 
 def _exports(data: mmap.mmap) -> Iterator[Export]:
@@ -204,6 +208,8 @@ def _version_names(data: mmap.mmap, sections: list[_Section], definitions: _Sect
         _, _, number, _, _, first_name, next_definition = _VERSION_DEFINITION.unpack_from(data, place)
         names[number] = _text(data, texts + struct.unpack_from("<I", data, place + first_name)[0])
         place += next_definition
+        if not next_definition:
+            break
     return names
 
 

@@ -28,7 +28,7 @@ class Family:
     which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none.
     `not_supported`: the status that a function returns which isn't emulated. `prefixes`: how the names of its functions begin.
     `answers`: what functions without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
-    `common`: files of `src/libraries/common/` that are compiled into it.
+    `common`: files of `src/libraries/common/` that are compiled into it. `links`: which of COMMON_LIBRARIES it needs.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Family:
     aliases: tuple[str, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
     common: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -61,11 +62,24 @@ class Family:
         return next(fitting, str(self.not_supported))
 
 
+CUDA_COMMON = "libemugpu_cuda.so"
+"""The state that the driver and the runtime have in common, once in a process."""
+COMMON_LIBRARIES = (CUDA_COMMON,)
+
 _TEXT = '(long)"not supported"'
 _NULL = "0"
 
 FAMILIES = (
-    Family("driver", "CUDA driver", {"libcuda.so.1": 13}, ("cu",), 801, version="", aliases=("libcuda.so",)),
+    Family(
+        "driver",
+        "CUDA driver",
+        {"libcuda.so.1": 13},
+        ("cu",),
+        801,
+        version="",
+        aliases=("libcuda.so",),
+        links=(CUDA_COMMON,),
+    ),
     Family(
         "runtime",
         "CUDA runtime",
@@ -73,6 +87,7 @@ FAMILIES = (
         ("cuda", "__cuda"),
         801,
         answers={"cudaGetError(String|Name)": _TEXT},
+        links=(CUDA_COMMON,),
     ),
     Family(
         "cublas",
@@ -154,6 +169,11 @@ FAMILIES = (
     ),
     Family("nvjpeg", "nvJPEG", {"libnvjpeg.so.12": 12, "libnvjpeg.so.13": 13}, ("nvjpeg",), 9),
 )
+
+
+def common_sources() -> tuple[Path, ...]:
+    """The files of CUDA_COMMON."""
+    return tuple(sorted((SOURCES / "libraries" / "shared").glob("*.c")))
 
 
 @cache

@@ -88,10 +88,10 @@ def scan(
     for done, path in enumerate(paths):
         progress(done, len(paths))
         name = str(path.relative_to(root)) if path != root else path.name
-        found = set() if _is_nvidias(path.relative_to(root)) else _read(path)
-        if found is None:
+        found = _read(path, nvidias=_is_nvidias(path.relative_to(root)))
+        if found.static:
             static.append(name)
-        for need in found or ():
+        for need in found.needs:
             wanted.setdefault(need, set()).add(name)
     progress(len(paths), len(paths))
     needs = (
@@ -128,25 +128,34 @@ def _is_elf(path: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> set[tuple[str, str]] | None:
-    """What a file wants: (library or family, function); None if it contains the CUDA runtime."""
+@dataclass(frozen=True, slots=True)
+class _File:
+    """(library, function) that a file wants, and whether it contains the CUDA runtime."""
+
+    needs: frozenset[tuple[str, str]] = frozenset()
+    static: bool = False
+
+
+def _read(path: Path, *, nvidias: bool) -> _File:
+    if nvidias:
+        return _File()
     pattern = _IN_SOURCE.get(path.name)
     if pattern is not None:
-        return _looked_up(set(pattern.findall(path.read_text(encoding="utf-8", errors="replace"))))
+        return _File(_looked_up(set(pattern.findall(path.read_text(encoding="utf-8", errors="replace")))))
     try:
         elf = read_elf(path, _TEXTS)
     except NotElfError:
-        return set()
+        return _File()
     if _NVIDIA.match(soname_of(elf.soname or path.name)):
-        return set()  # it is replaced as a whole, or used by such libraries only
+        return _File()  # it is replaced as a whole, or used by such libraries only
     names = _linked(elf)
-    if _STATIC_RUNTIME in elf.texts:
-        return None
+    if _STATIC_RUNTIME in elf.texts:  # which knows the names of the whole driver
+        return _File(names, static=True)
     if any(text.startswith(_OPENS) for text in elf.texts) or any(
         "cudaGetDriverEntryPoint" in name for _, name in names
     ):
-        names |= _looked_up(elf.texts)
-    return names
+        return _File(names | _looked_up(elf.texts))
+    return _File(names)
 
 
 def _is_nvidias(name: Path) -> bool:
@@ -154,7 +163,7 @@ def _is_nvidias(name: Path) -> bool:
     return "nvidia" in name.parts and name.name not in _IN_SOURCE
 
 
-def _linked(elf: ElfFile) -> set[tuple[str, str]]:
+def _linked(elf: ElfFile) -> frozenset[tuple[str, str]]:
     """Undefined symbols by library. Those without a version may come from any library that the file needs."""
     near = {family.name: (soname, family) for soname in elf.needed if (family := family_of_library(soname))}
     names = set()
@@ -165,12 +174,12 @@ def _linked(elf: ElfFile) -> set[tuple[str, str]]:
             family = family_of_function(symbol.name, (family for _, family in near.values()))
             if family is not None:
                 names.add((soname_of(near[family.name][0]), symbol.name))
-    return names
+    return frozenset(names)
 
 
-def _looked_up(texts: Iterable[str]) -> set[tuple[str, str]]:
+def _looked_up(texts: Iterable[str]) -> frozenset[tuple[str, str]]:
     families = ((family_of_function(text), text) for text in texts if not _NO_FUNCTION.fullmatch(text))
-    return {([*family.sonames][-1], text) for family, text in families if family is not None}
+    return frozenset(([*family.sonames][-1], text) for family, text in families if family is not None)
 
 
 def _support(library: str, function: str, emulated: Mapping[str, frozenset[str]]) -> Support:

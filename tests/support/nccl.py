@@ -310,7 +310,7 @@ def in_threads(*functions: Callable[[], object]) -> list[object]:
     def run(index: int) -> None:
         try:
             answers[index] = functions[index]()
-        except BaseException as error:  # noqa: BLE001  (it is raised in the caller's thread)
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(functions))]

@@ -156,7 +156,9 @@ class Core:
                 end[0] = found
             return found is not None
 
-        work = Deferred(BEGIN(lambda _: 1), POLL(ask), HOST_FUNCTION(lambda _: None), HOST_FUNCTION(0), None, b"deferred")
+        work = Deferred(
+            BEGIN(lambda _: 1), POLL(ask), HOST_FUNCTION(lambda _: None), HOST_FUNCTION(0), None, b"deferred"
+        )
         self._alive.append(work)
         self.call("emu_launch_deferred", stream, byref(work))
 

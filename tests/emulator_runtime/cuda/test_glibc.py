@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator_runtime.cuda.build import REDIRECTOR, BuildError, build
+from emulator_runtime.cuda.build import REDIRECTOR, build
 from emulator_runtime.cuda.elf import Export, NotElfError, read_elf, read_exports
 from emulator_runtime.cuda.glibc import header, old_versions, release, too_new
+from emulator_runtime.domain.errors import BuildError
 
 
 def test_no_library_wants_a_newer_glibc(libraries):

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8, REMEMBERED_WRITES = 64 };
+enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8, REMEMBERED_WRITES = 64, KERNELS_AFTER_EXCHANGE = 64, MOST_REDUCED_BYTES = 4096 };
 
 struct emu_physical {
     int device;
@@ -48,7 +48,8 @@ static struct {
     uintptr_t address;
     size_t bytes;
     int device;
-    uint64_t launches;
+    uint64_t until; /* so many launches of the device */
+    bool exchanged; /* came from other processes */
 } writes[REMEMBERED_WRITES];
 static unsigned write_count;
 
@@ -439,24 +440,66 @@ static void mark(range *within, const void *address, size_t bytes, bool written)
     }
 }
 
-static void remember_write(const void *address, size_t bytes, int device) {
+/* What ranks tell each other (sizes, flags, pickled objects) is often compared by some kernels before it is read, and not changed. */
+static void remember_write(const void *address, size_t bytes, int device, bool exchanged) {
     unsigned i = write_count++ % REMEMBERED_WRITES;
     writes[i].address = (uintptr_t)address;
     writes[i].bytes = bytes;
     writes[i].device = device;
-    writes[i].launches = devices[device].launches;
+    writes[i].until = devices[device].launches + (exchanged ? KERNELS_AFTER_EXCHANGE : 0);
+    writes[i].exchanged = exchanged;
 }
 
-/* Whether the host wrote this place, and no kernel has run since that could have changed it. */
-static bool still_as_written(const void *address, size_t bytes, int device) {
+/* Whether the host or another process wrote this place, and no kernel has run since that is likely to have changed it.
+ * `exchanged` (may be NULL): it was another process. */
+static bool still_as_written(const void *address, size_t bytes, int device, bool *exchanged) {
     uintptr_t at = (uintptr_t)address;
     for (unsigned i = 0; i < REMEMBERED_WRITES && i < write_count; i++) {
         bool inside = at >= writes[i].address && at - writes[i].address < writes[i].bytes &&
                       bytes <= writes[i].bytes - (at - writes[i].address);
-        if (inside && writes[i].device == device && writes[i].launches == devices[device].launches)
+        if (inside && writes[i].device == device && writes[i].until >= devices[device].launches) {
+            if (exchanged != NULL)
+                *exchanged = writes[i].exchanged;
             return true;
+        }
     }
     return false;
+}
+
+/* The place that another process wrote last. False: there is none any more. */
+static bool last_exchanged(int device, const char **address, size_t *bytes) {
+    for (unsigned back = 1; back <= REMEMBERED_WRITES && back <= write_count; back++) {
+        unsigned i = (write_count - back) % REMEMBERED_WRITES;
+        *address = (const char *)writes[i].address;
+        *bytes = writes[i].bytes;
+        if (writes[i].exchanged && writes[i].device == device && writes[i].until >= devices[device].launches)
+            return device_range(*address) != NULL && memory_contains(*address, *bytes);
+    }
+    return false;
+}
+
+/* A sum, maximum or minimum of integers, by the name of torch's kernel, is that of the integers that came last from other processes:
+ * the sizes of the objects that they will send. False: it isn't one of these. */
+static bool reduced_integer(const char *work, int device, int64_t *value) {
+    bool sum = strstr(work, "ReduceOpIl") != NULL && strstr(work, "sum_functorIl") != NULL;
+    bool most = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MaxNanFunctorIl") != NULL;
+    bool least = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MinNanFunctorIl") != NULL;
+    const char *address;
+    size_t bytes;
+    if ((!sum && !most && !least) || !last_exchanged(device, &address, &bytes))
+        return false;
+    if (bytes % sizeof *value != 0 || bytes > MOST_REDUCED_BYTES)
+        return false;
+    memcpy(value, address, sizeof *value);
+    for (size_t at = sizeof *value; at < bytes; at += sizeof *value) {
+        int64_t one;
+        memcpy(&one, address + at, sizeof one);
+        if (sum)
+            *value += one;
+        else if (most ? one > *value : one < *value)
+            *value = one;
+    }
+    return true;
 }
 
 static bool any_of(const char *text, const char *const *words) {
@@ -468,12 +511,16 @@ static bool any_of(const char *text, const char *const *words) {
 }
 
 /* The value of a small read of what a kernel wrote, by the name of the last kernel: "and" reductions are true (isfinite(x).all()),
- * counts and flags are zero, and a float is the configured scalar. */
+ * counts and flags are zero, a reduction of integers is that of those that came from other processes, and a float is the configured
+ * scalar. */
 static void computed_value(void *to, size_t bytes, int device) {
     static const char *const counting[] = {"cub", "nonzero", "unique", "count", "Reduce<int", NULL};
     const char *work = devices[device].last_work == NULL ? "" : devices[device].last_work;
     float value = (float)settings.scalar;
+    int64_t reduced;
     memset(to, 0, bytes);
+    if (bytes == sizeof reduced && reduced_integer(work, device, &reduced))
+        memcpy(to, &reduced, sizeof reduced);
     if (bytes == 1 && strstr(work, "and_kernel") != NULL)
         *(unsigned char *)to = 1;
     else if (bytes == sizeof value && !any_of(work, counting))
@@ -494,6 +541,9 @@ static void copy_between_devices(range *target, void *to, const range *source, c
         mark(target, (char *)to + done, length, written);
         done += length;
     }
+    bool exchanged;
+    if (still_as_written(from, bytes, source->device, &exchanged))
+        remember_write(to, bytes, target->device, exchanged);
 }
 
 void memory_move(void *to, const void *from, size_t bytes) {
@@ -503,13 +553,13 @@ void memory_move(void *to, const void *from, size_t bytes) {
     range *source = device_range(from);
     if (target != NULL && source != NULL) {
         copy_between_devices(target, to, source, from, bytes);
-    } else if (source != NULL && bytes <= SMALL_READ && !still_as_written(from, bytes, source->device)) {
+    } else if (source != NULL && bytes <= SMALL_READ && !still_as_written(from, bytes, source->device, NULL)) {
         computed_value(to, bytes, source->device);
     } else {
         memmove(to, from, bytes);
         if (target != NULL) {
             mark(target, to, bytes, true);
-            remember_write(to, bytes, target->device);
+            remember_write(to, bytes, target->device, false);
         }
     }
 }
@@ -535,7 +585,7 @@ void memory_fill(void *address, unsigned value, size_t size, size_t count) {
         return;
     if (target != NULL) {
         mark(target, address, bytes, value != 0);
-        remember_write(address, bytes, target->device);
+        remember_write(address, bytes, target->device, false);
     }
     if (value == 0 && target != NULL) {
         zero(address, bytes);
@@ -550,5 +600,5 @@ void emu_memory_written(void *address, size_t bytes) {
     if (target == NULL || bytes == 0 || !memory_contains(address, bytes))
         return;
     mark(target, address, bytes, true);
-    remember_write(address, bytes, target->device);
+    remember_write(address, bytes, target->device, true);
 }

@@ -51,6 +51,9 @@ cublas_status cublas_set_device_infos(const cublas_handle *handle, int *infos, i
         return CUBLAS_STATUS_SUCCESS;
     if (!emu_memory_find(infos, &memory))
         return CUBLAS_STATUS_INVALID_VALUE;
+    size_t room = (size_t)((char *)memory.base + memory.bytes - (char *)infos);
+    if (room / sizeof *infos < (size_t)count)
+        return CUBLAS_STATUS_INVALID_VALUE;
     return cublas_status_of(emu_set(stream, infos, 0, sizeof *infos, (size_t)count));
 }
 

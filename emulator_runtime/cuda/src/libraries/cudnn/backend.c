@@ -291,21 +291,27 @@ static backend *configuration_of(backend *graph, int64_t index) {
     return configuration;
 }
 
-static cudnn_status answer_heuristics(const backend *heuristics, const request *request) {
+/* The fallback list names the engine that serves anything: the last one. */
+static cudnn_status answer_heuristics(const backend *heuristics, const request *asked) {
     enum { MOST_ENGINES = 2 };
     backend *graph = backend_descriptor_at(heuristics, ATTRIBUTE_HEURISTICS_GRAPH, 0);
+    bool fallback = backend_number(heuristics, ATTRIBUTE_HEURISTICS_MODE, 0, 0) == HEURISTICS_FALLBACK;
     backend *results[MOST_ENGINES] = {NULL, NULL};
-    int count = backend_engine_count(graph);
-    if (count == 0)
+    int engines = backend_engine_count(graph);
+    if (engines == 0)
         return cudnn_fail(CUDNN_STATUS_NOT_SUPPORTED, "no engine of this device runs this graph");
+    int first = fallback ? engines - 1 : 0;
+    int64_t count = engines - first;
+    if (asked->requested > 0 && asked->requested < count)
+        count = asked->requested; /* unlike for other attributes, the number is that of the results which were given */
     cudnn_status status = CUDNN_STATUS_SUCCESS;
     for (int i = 0; i < count && status == CUDNN_STATUS_SUCCESS; i++) {
-        results[i] = configuration_of(graph, i);
+        results[i] = configuration_of(graph, first + i);
         if (!results[i])
             status = cudnn_fail(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "out of memory");
     }
     if (status == CUDNN_STATUS_SUCCESS)
-        status = answer_descriptors(request, count, results);
+        status = answer_descriptors(asked, count, results);
     for (int i = 0; i < count; i++)
         backend_release(results[i]);
     return status;

@@ -130,6 +130,9 @@ enum {
 /* cudnnBackendAttributeType_t, as far as it matters. */
 enum { TYPE_INT64 = 3, TYPE_NUMERICAL_NOTE = 11, TYPE_DESCRIPTOR = 15, TYPE_INT32 = 23 };
 
+/* cudnnBackendHeurMode_t, as far as it matters. */
+enum { HEURISTICS_FALLBACK = 2 };
+
 typedef struct {
     int name, type;
     int64_t count;

@@ -2,6 +2,7 @@
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 EMU_EXPORT CUresult cuInit(unsigned flags) {
@@ -407,4 +408,31 @@ EMU_EXPORT CUresult cuProfilerStart(void) {
 
 EMU_EXPORT CUresult cuProfilerStop(void) {
     return in_context();
+}
+
+/* ---- log ---- */
+
+/* The driver's own messages about errors: there are none, so a callback is never called. */
+EMU_EXPORT CUresult cuLogsRegisterCallback(void (*callback)(void *), void *data, void **handle) {
+    (void)data;
+    TRY(ready());
+    if (callback == NULL || handle == NULL) {
+        return EMU_INVALID_VALUE;
+    }
+    void *made = malloc(1);
+    if (made == NULL || !emu_handle_add(made, HANDLE_LOG_CALLBACK)) {
+        free(made);
+        return EMU_OUT_OF_MEMORY;
+    }
+    *handle = made;
+    return EMU_OK;
+}
+
+EMU_EXPORT CUresult cuLogsUnregisterCallback(void *handle) {
+    TRY(ready());
+    if (!emu_handle_remove(handle, HANDLE_LOG_CALLBACK)) {
+        return EMU_INVALID_VALUE;
+    }
+    free(handle);
+    return EMU_OK;
 }

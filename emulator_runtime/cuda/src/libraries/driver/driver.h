@@ -2,7 +2,7 @@
 #ifndef EMUGPU_DRIVER_H
 #define EMUGPU_DRIVER_H
 
-#include "../common/common.h"
+#include "../shared/shared.h"
 
 typedef int CUresult;
 typedef int CUdevice;

@@ -69,13 +69,9 @@ EMU_EXPORT CUresult cuMemFreeHost(void *address) {
 }
 
 EMU_EXPORT CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
-    const unsigned known = 0xf; /* portable, mapped, memory of a device, read-only */
     TRY(in_context());
-    if (flags & ~known) {
-        return EMU_INVALID_VALUE;
-    }
     TRY(emu_capture_permits());
-    return emu_memory_register(address, bytes, flags);
+    return emu_memory_pin(address, bytes, flags);
 }
 
 EMU_EXPORT CUresult cuMemHostUnregister(void *address) {

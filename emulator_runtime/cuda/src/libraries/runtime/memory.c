@@ -86,13 +86,9 @@ EMU_EXPORT cudaError_t cudaFreeHost(void *address) {
 }
 
 EMU_EXPORT cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned flags) {
-    const unsigned known = 0xf; /* portable, mapped, memory of a device, read-only */
     TRY(emu_use_context());
-    if (flags & ~known) {
-        return finish(EMU_INVALID_VALUE);
-    }
     TRY(emu_capture_permits());
-    return finish(emu_memory_register(address, bytes, flags));
+    return finish(emu_memory_pin(address, bytes, flags));
 }
 
 EMU_EXPORT cudaError_t cudaHostUnregister(void *address) {
@@ -287,3 +283,15 @@ EMU_EXPORT cudaError_t cudaMemAdvise(const void *address, size_t bytes, int advi
 }
 
 #endif
+
+/* ---- arrays ---- */
+
+typedef struct {
+    int x, y, z, w; /* bits of each component */
+    int kind;
+} cudaChannelFormatDesc;
+
+/* Arrays aren't emulated; their format is a plain value. */
+EMU_EXPORT cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, int kind) {
+    return (cudaChannelFormatDesc){x, y, z, w, kind};
+}

@@ -3,7 +3,7 @@
  * Memory is taken from the device when it is asked for, and given back when it is freed: a pool keeps no memory in reserve, so its
  * reserved bytes are its used bytes. Streams needn't be waited for, because kernels don't touch memory.
  */
-#include "common.h"
+#include "shared.h"
 
 #include "pointer_map.h"
 

@@ -1,5 +1,5 @@
 /* Names and texts of errors, as programs print and compare them. */
-#include "common.h"
+#include "shared.h"
 
 typedef struct {
     int result;

@@ -5,8 +5,8 @@
  *
  * Results are numbers of the driver (CUresult); the runtime (cudaError_t) uses the same numbers and a few of its own.
  */
-#ifndef EMUGPU_COMMON_H
-#define EMUGPU_COMMON_H
+#ifndef EMUGPU_SHARED_H
+#define EMUGPU_SHARED_H
 
 #include "../../core/core.h"
 
@@ -37,7 +37,7 @@ EMU_EXPORT const char *emu_error_text(int result);         /* "out of memory" */
 
 /* ---- handles.c: which of the objects made here are alive ---- */
 
-typedef enum { HANDLE_NONE, HANDLE_GRAPH_EXEC, HANDLE_USER_OBJECT, HANDLE_MODULE, HANDLE_POOL } handle_kind;
+typedef enum { HANDLE_NONE, HANDLE_GRAPH_EXEC, HANDLE_USER_OBJECT, HANDLE_MODULE, HANDLE_POOL, HANDLE_LOG_CALLBACK } handle_kind;
 
 EMU_EXPORT bool emu_handle_add(const void *handle, handle_kind kind); /* false: out of memory */
 EMU_EXPORT bool emu_handle_is(const void *handle, handle_kind kind);
@@ -126,6 +126,8 @@ typedef enum { COPY_HOST_TO_HOST, COPY_HOST_TO_DEVICE, COPY_DEVICE_TO_HOST, COPY
 
 /* Whether the device may reach all of [address, address + bytes). */
 EMU_EXPORT bool emu_memory_reachable(const void *address, size_t bytes);
+/* cudaHostRegister, cuMemHostRegister. */
+EMU_EXPORT int emu_memory_pin(void *address, size_t bytes, unsigned flags);
 /* cudaFree, cuMemFree: memory of a device, managed memory, or of a pool; waits for the device, as a GPU's driver does. */
 EMU_EXPORT int emu_memory_release(void *address);
 EMU_EXPORT int emu_memory_copy(void *stream, void *to, const void *from, size_t bytes, int kind, bool blocking);

@@ -1,5 +1,5 @@
 /* Which calls a thread may make while streams are captured: cudaThreadExchangeStreamCaptureMode describes the rule. */
-#include "common.h"
+#include "shared.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,9 @@
 /* Copies and settings of memory with the checks that a driver makes of their addresses. */
-#include "common.h"
+#include "shared.h"
 
 #include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 bool emu_memory_reachable(const void *address, size_t bytes) {
     const char *next = address;
@@ -17,6 +19,20 @@ bool emu_memory_reachable(const void *address, size_t bytes) {
         next = (const char *)info.base + info.bytes;
     } while (next < end);
     return true;
+}
+
+int emu_memory_pin(void *address, size_t bytes, unsigned flags) {
+    const unsigned known = 0xf; /* portable, mapped, memory of a device, read-only */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)address / page * page;
+    uintptr_t end = (uintptr_t)address + bytes;
+    if (address == NULL || bytes == 0 || end < first || flags & ~known) {
+        return EMU_INVALID_VALUE;
+    }
+    if (msync((void *)first, end - first, MS_ASYNC) != 0) { /* there is no memory at some of these addresses */
+        return EMU_INVALID_VALUE;
+    }
+    return emu_memory_register(address, bytes, flags);
 }
 
 int emu_memory_release(void *address) {

@@ -1,5 +1,5 @@
 /* Streams with the checks that programs rely on, and callbacks. */
-#include "common.h"
+#include "shared.h"
 
 #include <stdlib.h>
 
