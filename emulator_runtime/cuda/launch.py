@@ -54,14 +54,11 @@ class ProcessSettings:
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
     """A device of the process: its GPU type, its UUID, and how much of the memory the process may use.
-
-    `shared`: its time is asked from the sharing manager.
     """
 
     gpu_type: str
     uuid: str
     memory_bytes: int
-    shared: bool = False
 
 
 def devices_of(gpu_type: str, count: int, node: str, memory_bytes: int | None = None) -> tuple[DeviceSettings, ...]:
@@ -165,4 +162,4 @@ def _device_values(device: DeviceSettings) -> Iterator[tuple[str, object]]:
     yield "memory_bytes_per_s", cuda.memory_bytes_per_s
     yield "host_link_bytes_per_s", spec.host_link_bytes_per_s
     yield "peer_link_bytes_per_s", spec.peer_link_bytes_per_s
-    yield "shared", device.shared
+    yield from ((field.name, getattr(cuda.roofline, field.name)) for field in fields(cuda.roofline))

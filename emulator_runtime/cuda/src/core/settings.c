@@ -60,7 +60,14 @@ static const setting of_device[] = {
     DEVICE("memory_bytes_per_s", NUMBER, memory_bytes_per_s),
     DEVICE("host_link_bytes_per_s", NUMBER, host_link_bytes_per_s),
     DEVICE("peer_link_bytes_per_s", NUMBER, peer_link_bytes_per_s),
-    DEVICE("shared", FLAG, shared),
+    DEVICE("convolution_part", NUMBER, roofline.convolution_part),
+    DEVICE("product_part", NUMBER, roofline.product_part),
+    DEVICE("memory_part", NUMBER, roofline.memory_part),
+    DEVICE("normalisation", NUMBER, roofline.normalisation),
+    DEVICE("half_columns", NUMBER, roofline.half_columns),
+    DEVICE("half_depth", NUMBER, roofline.half_depth),
+    DEVICE("kernel_ns", NUMBER, roofline.kernel_ns),
+    DEVICE("dispatch_ns", NUMBER, roofline.dispatch_ns),
 };
 
 /* Answers false if `text` isn't a value of this type, or too long. */
@@ -110,8 +117,11 @@ static const char *take_line(char *key, const char *value) {
     if (strcmp(key, "device") == 0) {
         if (settings.device_count == EMU_MAX_DEVICES)
             return "there are at most 64 devices";
-        settings.devices[settings.device_count].index = settings.device_count;
-        settings.devices[settings.device_count].pci_bus = settings.device_count + 1;
+        settings.devices[settings.device_count] = (emu_device_info){
+            .index = settings.device_count,
+            .pci_bus = settings.device_count + 1,
+            .roofline = {.convolution_part = 0.6, .product_part = 0.6, .memory_part = 0.75, .normalisation = 1, .kernel_ns = 5000},
+        };
         settings.device_count++;
         return NULL;
     }
