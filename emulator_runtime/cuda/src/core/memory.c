@@ -423,9 +423,24 @@ static range *device_range(const void *address) {
     return within != NULL && within->kind != EMU_MEMORY_HOST ? within : NULL;
 }
 
-bool memory_contains(const void *address, size_t bytes) {
+/* Bytes from `address` to the end of its range; all there are if it is the program's own memory. */
+static size_t room_at(const void *address) {
     const range *within = find(&allocated, address);
-    return within == NULL || bytes <= within->bytes - ((uintptr_t)address - within->base);
+    return within == NULL ? SIZE_MAX : within->bytes - ((uintptr_t)address - within->base);
+}
+
+/* Mappings side by side are one place for a program: PyTorch's expandable segments grow so. */
+bool memory_contains(const void *address, size_t bytes) {
+    const char *at = address;
+    if (find(&allocated, at) == NULL)
+        return true;
+    for (size_t room = room_at(at); bytes > room; room = room_at(at)) {
+        bytes -= room;
+        at += room;
+        if (find(&allocated, at) == NULL)
+            return false;
+    }
+    return true;
 }
 
 static void mark(range *within, const void *address, size_t bytes, bool written) {
@@ -546,9 +561,12 @@ static void copy_between_devices(range *target, void *to, const range *source, c
         remember_write(to, bytes, target->device, exchanged);
 }
 
-void memory_move(void *to, const void *from, size_t bytes) {
-    if (bytes == 0)
-        return;
+static size_t least(size_t one, size_t other) {
+    return one < other ? one : other;
+}
+
+/* Within one range on each side. */
+static void move_part(void *to, const void *from, size_t bytes) {
     range *target = device_range(to);
     range *source = device_range(from);
     if (target != NULL && source != NULL) {
@@ -561,6 +579,16 @@ void memory_move(void *to, const void *from, size_t bytes) {
             mark(target, to, bytes, true);
             remember_write(to, bytes, target->device, false);
         }
+    }
+}
+
+void memory_move(void *to, const void *from, size_t bytes) {
+    while (bytes > 0) {
+        size_t part = least(bytes, least(room_at(to), room_at(from)));
+        move_part(to, from, part);
+        to = (char *)to + part;
+        from = (const char *)from + part;
+        bytes -= part;
     }
 }
 
@@ -578,11 +606,10 @@ static void zero(void *address, size_t bytes) {
     memset((void *)last, 0, (uintptr_t)address + bytes - last);
 }
 
-void memory_fill(void *address, unsigned value, size_t size, size_t count) {
+/* Within one range. */
+static void fill_part(void *address, unsigned value, size_t size, size_t count) {
     size_t bytes = size * count;
     range *target = device_range(address);
-    if (bytes == 0)
-        return;
     if (target != NULL) {
         mark(target, address, bytes, value != 0);
         remember_write(address, bytes, target->device, false);
@@ -595,10 +622,27 @@ void memory_fill(void *address, unsigned value, size_t size, size_t count) {
         memcpy((char *)address + i * size, &value, size);
 }
 
+/* Ranges end at whole elements: their lengths are multiples of 512, and elements are aligned. */
+void memory_fill(void *address, unsigned value, size_t size, size_t count) {
+    while (count > 0) {
+        size_t part = least(count, room_at(address) / size);
+        if (part == 0)
+            part = 1; /* the program's own memory, pinned up to the middle of an element */
+        fill_part(address, value, size, part);
+        address = (char *)address + part * size;
+        count -= part;
+    }
+}
+
 void emu_memory_written(void *address, size_t bytes) {
-    range *target = device_range(address);
-    if (target == NULL || bytes == 0 || !memory_contains(address, bytes))
+    if (device_range(address) == NULL || !memory_contains(address, bytes))
         return;
-    mark(target, address, bytes, true);
-    remember_write(address, bytes, target->device, true);
+    while (bytes > 0) {
+        range *target = device_range(address);
+        size_t part = least(bytes, room_at(address));
+        mark(target, address, part, true);
+        remember_write(address, part, target->device, true);
+        address = (char *)address + part;
+        bytes -= part;
+    }
 }

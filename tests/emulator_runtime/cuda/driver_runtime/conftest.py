@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from emulator_runtime.cuda.build import built
 HERE = Path(__file__).parent
 DEVICE: dict[str, object] = {
     "name": "Emulated A100",
-    "uuid": "",
     "memory_bytes": 1 << 30,
     "context_bytes": 1 << 20,
     "capability_major": 8,
@@ -36,8 +36,8 @@ def settings_text(devices: int, kernel_ns: int, device: dict[str, object]) -> st
     """A settings file for equal devices on which each kernel takes `kernel_ns`."""
     lines = ["emugpu-cuda 1", "estimator constant", f"constant_ns {kernel_ns}"]
     for index in range(devices):
-        values = DEVICE | device | {"uuid": f"GPU-00112233-4455-6677-8899-aabbccddee{index:02x}"}
-        lines += [f"device {index}", *(f"{key} {value}" for key, value in values.items())]
+        lines += [f"device {index}", f"uuid GPU-{uuid.uuid4()}"]  # processes with the same device would share its memory
+        lines += [f"{key} {value}" for key, value in (DEVICE | device).items()]
     return "\n".join(lines) + "\n"
 
 
