@@ -261,6 +261,7 @@ def start_ranks(
         **os.environ,
         "PYTHONPATH": str(_ROOT),
         "EMUGPU_CUDA_SETTINGS": str(settings),
+        "EMUGPU_CUDA_STATISTICS": str(directory),
         "NCCL_SOCKET_IFNAME": "lo",
         "ID_FILE": str(directory / "id"),
         "RANKS": str(ranks),

@@ -58,23 +58,29 @@ static const char *directory(void) {
     return getenv("XDG_RUNTIME_DIR");
 }
 
-/* A file of this user's that is as large as a page. */
+/* A file of this user's that is as large as a page. It is asked for by statx, since fstat is newer than glibc 2.31. */
 static int open_page(const char *path) {
-    struct stat facts;
+    struct statx facts;
     int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor < 0)
         return -1;
-    if (fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid()
-        && (facts.st_size == (off_t)sizeof(page) || (facts.st_size == 0 && ftruncate(descriptor, sizeof(page)) == 0)))
+    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &facts) == 0 && S_ISREG(facts.stx_mode) && facts.stx_uid == geteuid()
+        && (facts.stx_size == sizeof(page) || (facts.stx_size == 0 && ftruncate(descriptor, sizeof(page)) == 0)))
         return descriptor;
     close(descriptor);
     return -1;
 }
 
+static bool page_path(const char *uuid, char *path, size_t room) {
+    const char *where = directory();
+    if (where == NULL || uuid[0] == '\0')
+        return false;
+    return snprintf(path, room, "%s/emugpu-%u-%s", where, (unsigned)geteuid(), uuid) < (int)room;
+}
+
 static page *map_page(const char *uuid) {
     char path[512];
-    const char *where = directory();
-    if (where == NULL || snprintf(path, sizeof path, "%s/emugpu-%u-%s", where, (unsigned)geteuid(), uuid) >= (int)sizeof path)
+    if (!page_path(uuid, path, sizeof path))
         return NULL;
     int descriptor = open_page(path);
     if (descriptor < 0) {
@@ -144,10 +150,24 @@ void emu_statistics_start(void) {
     pthread_atfork(NULL, NULL, forget_slots);
 }
 
+static bool page_unused(const page *of) {
+    for (int i = 0; i < SLOTS; i++)
+        if (atomic_load(&of->slots[i].pid) != 0)
+            return false;
+    return true;
+}
+
+/* The last process removes the file. One that opens it at this very moment isn't seen by later ones; memory is then limited for each
+ * of them alone. */
 __attribute__((destructor)) static void give_slots_back(void) {
-    for (int device = 0; device < EMU_MAX_DEVICES; device++)
-        if (own[device] != NULL)
-            atomic_store(&own[device]->pid, 0);
+    char path[512];
+    for (int device = 0; device < EMU_MAX_DEVICES; device++) {
+        if (own[device] == NULL)
+            continue;
+        atomic_store(&own[device]->pid, 0);
+        if (page_unused(pages[device]) && page_path(settings.devices[device].uuid, path, sizeof path))
+            unlink(path);
+    }
 }
 
 /* ---- writing ---- */

@@ -632,6 +632,8 @@ static plan *plan_new(communicator *comm, const operation *operations, int count
 static ncclResult_t copy_own(emu_stream *stream, const operation *call) {
     if (call->receive == call->send || call->count == 0)
         return ncclSuccess;
+    if (!accessible(call->send, call_bytes(call)) || !accessible(call->receive, call_bytes(call)))
+        return complain(ncclInvalidArgument, "a buffer isn't memory of a device");
     emu_status status = emu_copy(stream, call->receive, call->send, call_bytes(call), false);
     return status == EMU_OK ? ncclSuccess : complain(ncclUnhandledCudaError, "CUDA error %d", status);
 }

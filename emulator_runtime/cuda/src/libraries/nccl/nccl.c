@@ -510,8 +510,11 @@ EMU_EXPORT ncclResult_t ncclMemFree(void *address) {
 
 /* Registration makes transfers faster on a real device, and has no other effect that programs see. A handle is what was registered. */
 struct nccl_window {
+    struct nccl_window *next;
     void *buffer;
 };
+
+static struct nccl_window *windows;
 
 static ncclResult_t register_buffer(ncclComm_t handle, void *buffer, size_t bytes, struct nccl_window **registered) {
     ncclResult_t status;
@@ -520,21 +523,35 @@ static ncclResult_t register_buffer(ncclComm_t handle, void *buffer, size_t byte
     communicator *comm = usable(handle, &status);
     if (comm == NULL)
         return status;
-    release(comm);
-    *registered = malloc(sizeof **registered);
-    if (*registered == NULL)
-        return complain(ncclSystemError, "out of memory");
-    (*registered)->buffer = buffer;
-    return ncclSuccess;
+    struct nccl_window *created = malloc(sizeof *created);
+    pthread_mutex_lock(&nccl_lock);
+    if (created != NULL) {
+        *created = (struct nccl_window){windows, buffer};
+        windows = created;
+    }
+    communicator_release(comm);
+    pthread_mutex_unlock(&nccl_lock);
+    *registered = created;
+    return created != NULL ? ncclSuccess : complain(ncclSystemError, "out of memory");
+}
+
+/* The place that points to a registered buffer's record; NULL: there is none. The lock is held. */
+static struct nccl_window **registration(const struct nccl_window *wanted) {
+    struct nccl_window **place = &windows;
+    while (*place != NULL && *place != wanted)
+        place = &(*place)->next;
+    return *place == NULL ? NULL : place;
 }
 
 static ncclResult_t deregister_buffer(ncclComm_t handle, struct nccl_window *registered) {
-    communicator *comm = existing(handle);
-    if (comm == NULL)
-        return ncclInvalidArgument;
-    release(comm);
-    free(registered);
-    return ncclSuccess;
+    pthread_mutex_lock(&nccl_lock);
+    struct nccl_window **place = communicator_of(handle) == NULL ? NULL : registration(registered);
+    if (place != NULL) {
+        *place = registered->next;
+        free(registered);
+    }
+    pthread_mutex_unlock(&nccl_lock);
+    return place != NULL ? ncclSuccess : complain(ncclInvalidArgument, "that isn't registered");
 }
 
 EMU_EXPORT ncclResult_t ncclCommRegister(ncclComm_t comm, void *buffer, size_t bytes, void **handle) {
@@ -555,12 +572,12 @@ EMU_EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t w
 }
 
 EMU_EXPORT ncclResult_t ncclWinGetUserPtr(ncclComm_t handle, ncclWindow_t window, void **address) {
-    communicator *comm = existing(handle);
-    if (comm == NULL || window == NULL || address == NULL)
-        return complain(ncclInvalidArgument, "no window");
-    release(comm);
-    *address = window->buffer;
-    return ncclSuccess;
+    pthread_mutex_lock(&nccl_lock);
+    bool valid = address != NULL && communicator_of(handle) != NULL && registration(window) != NULL;
+    if (valid)
+        *address = window->buffer;
+    pthread_mutex_unlock(&nccl_lock);
+    return valid ? ncclSuccess : complain(ncclInvalidArgument, "there is no such window");
 }
 
 /* A communicator has no memory of its own here that could be given back, which is what these would do. */
