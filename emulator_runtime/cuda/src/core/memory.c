@@ -596,9 +596,11 @@ void memory_fill(void *address, unsigned value, size_t size, size_t count) {
 }
 
 void emu_memory_written(void *address, size_t bytes) {
+    pthread_mutex_lock(&core_lock);
     range *target = device_range(address);
-    if (target == NULL || bytes == 0 || !memory_contains(address, bytes))
-        return;
-    mark(target, address, bytes, true);
-    remember_write(address, bytes, target->device, true);
+    if (target != NULL && bytes > 0 && memory_contains(address, bytes)) {
+        mark(target, address, bytes, true);
+        remember_write(address, bytes, target->device, true);
+    }
+    pthread_mutex_unlock(&core_lock);
 }
