@@ -20,6 +20,7 @@ from pathlib import Path
 
 from emulator_runtime.cuda.elf import read_elf
 from emulator_runtime.cuda.families import CUDA_COMMON, FAMILIES, SOURCES, SYMBOLS, Family, common_sources
+from emulator_runtime.cuda.glibc import LIBRARIES, OLD_PLACES, header
 from emulator_runtime.domain.errors import BuildError
 from emulator_runtime.files import write_whole
 
@@ -42,7 +43,7 @@ _LINK = (
     "-Wl,--build-id=none",
 )
 _EMPTY = (Path("-xc"), Path("/dev/null"))
-_LIBRARIES = ("-ldl", "-lm", "-lrt")
+_SYSTEM_LIBRARIES = (*OLD_PLACES, "libm.so.6")
 
 
 def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = ()) -> None:
@@ -54,6 +55,7 @@ def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = (
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="emugpu-cuda-") as scratch, ThreadPoolExecutor(_workers()) as pool:
         builder = _Builder(_compiler(compiler), tuple(flags), directory, Path(scratch), pool)
+        builder.prepare()
         builder.core()
         builder.common()
         builder.redirector()
@@ -134,6 +136,10 @@ class _Builder:
     scratch: Path
     pool: ThreadPoolExecutor
 
+    def prepare(self) -> None:
+        """Write the header with which the result runs on glibc 2.31, however new this machine's is."""
+        self._header.write_text(header(filter(None, map(self._system_library, LIBRARIES))), encoding="ascii")
+
     def core(self) -> None:
         self._link(self._compile_all("core", sorted((SOURCES / "core").glob("*.c"))), CORE, [])
 
@@ -151,7 +157,7 @@ class _Builder:
         """It is linked to nothing of ours: the dynamic linker loads it into a namespace of its own."""
         source = SOURCES / "redirect.c"
         if source.exists():
-            self._link([self._compile(source, self.scratch / "redirect.o")], REDIRECTOR, [])
+            self._link([self._compile(source, self.scratch / "redirect.o")], REDIRECTOR, [], needs=())
 
     def library(self, family: Family, soname: str, release: int) -> tuple[str, list[str]]:
         """One library: its sources, stubs for what they don't define, and the symbols' version. Its SONAME, and what its
@@ -175,23 +181,37 @@ class _Builder:
     def _compile(self, source: Path, into: Path, release: int | None = None) -> Path:
         variant = [] if release is None else [f"-DCUDA_MAJOR={release}"]
         folders = [f"-I{SOURCES / 'core'}", f"-I{SOURCES / 'libraries'}"]
-        self._run([*_FLAGS, *self.flags, *variant, *folders, "-c", str(source), "-o", str(into)])
+        include = ["-include", str(self._header)]
+        self._run([*_FLAGS, *self.flags, *variant, *folders, *include, "-c", str(source), "-o", str(into)])
         return into
 
-    def _link(self, objects: Sequence[Path], soname: str, options: Sequence[str]) -> None:
-        """A library appears under its name when it is complete."""
+    def _link(
+        self, objects: Sequence[Path], soname: str, options: Sequence[str], needs: Sequence[str] = _SYSTEM_LIBRARIES
+    ) -> None:
+        """A library appears under its name when it is complete. `needs`: libraries of an older glibc that are loaded with it."""
         unfinished = self.scratch / soname
-        inputs = [*map(str, objects), *options, *_LIBRARIES]
+        places = [f"-l:{name}" if self._system_library(name) else f"-l{name[3:-5]}" for name in needs]
+        inputs = [*map(str, objects), *options, "-Wl,--no-as-needed", *places]
         self._run([*_LINK, *self.flags, f"-Wl,-soname,{soname}", "-o", str(unfinished), *inputs])
         shutil.copyfile(unfinished, self.directory / f".{soname}.new")
         (self.directory / f".{soname}.new").chmod(0o755)
         (self.directory / f".{soname}.new").replace(self.directory / soname)
 
-    def _run(self, arguments: Sequence[str]) -> None:
+    @property
+    def _header(self) -> Path:
+        return self.scratch / "older_glibc.h"
+
+    def _system_library(self, name: str) -> Path | None:
+        """A library of the machine that the compiler compiles for; None if there is none of that name."""
+        path = Path(self._run([f"-print-file-name={name}"]).strip())
+        return path if path.is_absolute() else None
+
+    def _run(self, arguments: Sequence[str]) -> str:
         done = subprocess.run([self.compiler, *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             command = " ".join([self.compiler, *arguments])
             raise BuildError(f"the emulated CUDA libraries can't be compiled: {command}\n{done.stderr.strip()}")
+        return done.stdout
 
 
 def _compiler(wanted: str | None) -> str:
@@ -233,7 +253,8 @@ def _key(compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
     digest = hashlib.sha256(version + compiler.encode())
     here = Path(__file__).parent
-    inputs = [here / "build.py", here / "families.py", *SOURCES.rglob("*.[ch]"), *SYMBOLS.glob("*.txt")]
+    modules = [here / f"{name}.py" for name in ("build", "elf", "families", "glibc")]
+    inputs = [*modules, *SOURCES.rglob("*.[ch]"), *SYMBOLS.glob("*.txt")]
     for path in sorted(inputs):
         digest.update(f"{path.relative_to(here)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

@@ -10,9 +10,12 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little-endian
 _HEADER = struct.Struct("<16xHH IQQQ IHHHHHH")
@@ -21,9 +24,10 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<qQ")
 _VERSION_NEED = struct.Struct("<HHIII")
 _VERSION_NAME = struct.Struct("<IHHII")
+_VERSION_DEFINITION = struct.Struct("<HHHHIII")
 
 _SYMTAB, _DYNAMIC_SECTION, _DYNSYM = 2, 6, 11
-_VERSION_NEEDS, _VERSIONS = 0x6FFFFFFE, 0x6FFFFFFF
+_VERSION_DEFINITIONS, _VERSION_NEEDS, _VERSIONS = 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 _NO_BITS = 8
 _NEEDED, _SONAME = 1, 14
 _LOCAL = 0
@@ -45,10 +49,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ElfFile:
-    """What the dynamic linker would read of a file. `needed`: the SONAMEs of its DT_NEEDED entries."""
+    """What the dynamic linker would read of a file. `needed`: the SONAMEs of its DT_NEEDED entries. `needed_versions`: the versions
+    that these libraries must have, such as GLIBC_2.31."""
 
     soname: str
     needed: tuple[str, ...]
+    needed_versions: frozenset[str]
     wanted: frozenset[Wanted]
     defined: frozenset[str]
     texts: frozenset[str]
@@ -60,14 +66,32 @@ def read_elf(path: Path, texts: re.Pattern[bytes] | None = None) -> ElfFile:
 
     `texts`: what to look for in the program's constants; each match's first group becomes one of `ElfFile.texts`.
     """
+    return _reading(path, lambda data: _read(data, texts))
+
+
+def _reading(path: Path, read: Callable[[mmap.mmap], T]) -> T:
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise NotElfError(f"{path}: not an ELF file of 64 bits")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                return _read(data, texts)
+                return read(data)
             except (struct.error, IndexError, OverflowError, ValueError) as error:
                 raise NotElfError(f"{path}: a damaged ELF file ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A symbol that a library defines, in one of its versions. `default`: the one that programs get which are linked to it now."""
+
+    name: str
+    version: str
+    default: bool
+
+
+def read_exports(path: Path) -> list[Export]:
+    """The symbols of a library that have versions. Raises NotElfError and OSError."""
+    return _reading(path, lambda data: list(_exports(data)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +114,9 @@ def _read(data: mmap.mmap, texts: re.Pattern[bytes] | None) -> ElfFile:
     return ElfFile(
         soname=next((text for tag, text in entries if tag == _SONAME), ""),
         needed=tuple(text for tag, text in entries if tag == _NEEDED),
+        needed_versions=frozenset(
+            name for _, _, name in _version_needs(data, sections, by_kind.get(_VERSION_NEEDS))
+        ),
         wanted=wanted,
         defined=defined,
         texts=_matches(data, sections, texts) if texts else frozenset(),
@@ -128,24 +155,62 @@ def _symbols(
 
 def _version_libraries(data: mmap.mmap, sections: list[_Section], needs: _Section | None) -> dict[int, str]:
     """The library of each version number that the file's symbols refer to."""
-    libraries: dict[int, str] = {}
+    return {
+        number: library
+        for number, library, _ in _version_needs(data, sections, needs)
+        if number >= _FIRST_NAMED_VERSION
+    }
+
+
+def _version_needs(
+    data: mmap.mmap, sections: list[_Section], needs: _Section | None
+) -> Iterator[tuple[int, str, str]]:
+    """Number, library and name of each version that the file wants of others."""
     if needs is None:
-        return libraries
+        return
     texts, place = sections[needs.link].offset, needs.offset
     for _ in range(needs.count):
         _, names, library, first_name, next_need = _VERSION_NEED.unpack_from(data, place)
         name_place = place + first_name
         for _ in range(names):
-            _, _, number, _, next_name = _VERSION_NAME.unpack_from(data, name_place)
-            if number >= _FIRST_NAMED_VERSION:
-                libraries[number] = _text(data, texts + library)
+            _, _, number, name, next_name = _VERSION_NAME.unpack_from(data, name_place)
+            yield number, _text(data, texts + library), _text(data, texts + name)
             name_place += next_name
             if not next_name:
                 break
         place += next_need
         if not next_need:
             break
-    return libraries
+
+
+def _exports(data: mmap.mmap) -> Iterator[Export]:
+    sections = _sections(data)
+    by_kind = {section.kind: section for section in sections}
+    symbols, versions = by_kind.get(_DYNSYM), by_kind.get(_VERSIONS)
+    if symbols is None or versions is None:
+        return
+    names = _version_names(data, sections, by_kind.get(_VERSION_DEFINITIONS))
+    texts = sections[symbols.link].offset
+    for index, (name, _, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(_content(data, symbols))):
+        number = struct.unpack_from("<H", data, versions.offset + 2 * index)[0]
+        version = names.get(number & ~_HIDDEN_VERSION)
+        if section and version is not None:
+            yield Export(_text(data, texts + name), version, default=not number & _HIDDEN_VERSION)
+
+
+def _version_names(data: mmap.mmap, sections: list[_Section], definitions: _Section | None) -> dict[int, str]:
+    """The names of a library's own versions by their numbers."""
+    names: dict[int, str] = {}
+    if definitions is None:
+        return names
+    texts, place = sections[definitions.link].offset, definitions.offset
+    for _ in range(definitions.count):
+        _, _, number, _, _, first_name, next_definition = _VERSION_DEFINITION.unpack_from(data, place)
+        names[number] = _text(data, texts + struct.unpack_from("<I", data, place + first_name)[0])
+        place += next_definition
+        if not next_definition:
+            break
+    return names
 
 
 def _dynamic_entries(data: mmap.mmap, sections: list[_Section], dynamic: _Section | None) -> Iterator[tuple[int, str]]:

@@ -136,9 +136,16 @@ FAMILIES = (
         answers={"nvmlErrorString": _TEXT},
     ),
     Family("cufft", "cuFFT", {"libcufft.so.11": 12, "libcufft.so.12": 13}, ("cufft",), 16),
-    Family("cusparse", "cuSPARSE", {"libcusparse.so.12": 13}, ("cusparse",), 10, answers={"cusparseGetError.*": _TEXT}),
+    Family("cusparse", "cuSPARSE", {"libcusparse.so.12": 13}, ("cusparse",), 10, common=("objects.c",)),
     Family("cusparselt", "cuSPARSELt", {"libcusparseLt.so.0": 13}, ("cusparseLt",), 10, version=""),
-    Family("cusolver", "cuSOLVER", {"libcusolver.so.11": 12, "libcusolver.so.12": 13}, ("cusolver",), 9),
+    Family(
+        "cusolver",
+        "cuSOLVER",
+        {"libcusolver.so.11": 12, "libcusolver.so.12": 13},
+        ("cusolver",),
+        9,
+        common=("objects.c",),
+    ),
     Family("curand", "cuRAND", {"libcurand.so.10": 13}, ("curand",), 999),  # CURAND_STATUS_INTERNAL_ERROR
     Family(
         "nvrtc",
@@ -146,7 +153,7 @@ FAMILIES = (
         {"libnvrtc.so.12": 12, "libnvrtc.so.13": 13},
         ("nvrtc",),
         11,  # NVRTC_ERROR_INTERNAL_ERROR
-        answers={"nvrtcGetErrorString": _TEXT},
+        common=("objects.c",),
     ),
     Family("cupti", "CUPTI", {"libcupti.so.12": 12, "libcupti.so.13": 13}, ("cupti",), 27),
     Family(

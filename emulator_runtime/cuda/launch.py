@@ -104,7 +104,12 @@ def environment(
     `preload`: all libraries are loaded into each process at its start, for dynamic linkers and tools that can't audit; libraries
     that a program opens by an absolute path aren't redirected then.
     """
-    chosen = {**environ, SETTINGS_VARIABLE: str(settings), "TRITON_LIBCUDA_PATH": str(libraries)}
+    chosen = {
+        **environ,
+        SETTINGS_VARIABLE: str(settings),
+        "TRITON_LIBCUDA_PATH": str(libraries),
+        "USE_PYTORCH_KERNEL_CACHE": "0",  # what the emulated NVRTC makes must not be kept for a real GPU
+    }
     if preload:
         names = [str(libraries / soname) for family in FAMILIES for soname in family.sonames]
         return {**chosen, "LD_PRELOAD": _joined(names, environ.get("LD_PRELOAD", ""))}

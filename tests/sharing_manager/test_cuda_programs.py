@@ -147,6 +147,15 @@ def test_jobs_on_one_device_have_its_memory_together(start_daemon, program, uuid
     output(first)
 
 
+def test_a_program_may_fill_the_nominal_memory(daemon, program, uuids):
+    """It reserves what it really has, its context included; profiles leave that out and may fill 92.5%."""
+    code = """
+        core.allocate((16 << 30) - (1 << 20))
+        assert core.status("emu_memory_allocate", 0, DEVICE, c_size_t(512), byref(c_void_p())) == OUT_OF_MEMORY
+    """
+    output(program(daemon, daemon.grant("a", uuids[:1]), code))
+
+
 def test_processes_of_one_container(daemon, program, uuids, eventually):
     """Each with a device of its own, so that neither has to ask; the second one doesn't begin the run again."""
     token = daemon.grant("a", uuids[:2])

@@ -7,7 +7,6 @@
  *
  * Every process of the environment loads this, shells and compilers included: it allocates nothing, prints nothing, and looks
  * into the file system only for names that begin as NVIDIA's do. */
-#include <dlfcn.h>
 #include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +16,7 @@
 
 enum { LONGEST_DIRECTORY = 1024, LONGEST_NAME = 128, HASH_DIGITS = 8 };
 
+static const char own_file[] = "/libemugpu_redirect.so";
 static char directory[LONGEST_DIRECTORY];
 
 static bool is_redirected(const char *name) {
@@ -54,19 +54,29 @@ static bool copy_name(char to[static LONGEST_NAME], const char *name) {
     return true;
 }
 
+/* The directory of this library, by its entry in LD_AUDIT. (dladdr, which would know it, crashes here before glibc 2.34.) */
+static const char *own_directory(size_t *length) {
+    const char *entry = getenv("LD_AUDIT");
+    while (entry != NULL && *entry != '\0') {
+        size_t whole = strcspn(entry, ":");
+        if (whole > strlen(own_file) && memcmp(entry + whole - strlen(own_file), own_file, strlen(own_file)) == 0) {
+            *length = whole - strlen(own_file);
+            return entry;
+        }
+        entry += whole + (entry[whole] == ':');
+    }
+    *length = 0;
+    return NULL;
+}
+
 /* The directory that EMUGPU_CUDA_LIBRARIES names, else this library's own; empty if it is unknown or too long. */
 static void find_directory(void) {
     const char *from = getenv("EMUGPU_CUDA_LIBRARIES");
     size_t length = from == NULL ? 0 : strlen(from);
     if (length == 0 || from[0] != '/') {
-        Dl_info here;
-        if (dladdr(directory, &here) == 0 || here.dli_fname == NULL || here.dli_fname[0] != '/') {
-            return;
-        }
-        from = here.dli_fname;
-        length = (size_t)(strrchr(from, '/') - from);
+        from = own_directory(&length);
     }
-    if (length < LONGEST_DIRECTORY) {
+    if (length > 0 && length < LONGEST_DIRECTORY && from[0] == '/') {
         memcpy(directory, from, length);
     }
 }

@@ -9,7 +9,7 @@
 
 import ctypes
 import os
-from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p  # noqa: F401: of the programs
+from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p  # noqa: F401
 from pathlib import Path
 
 LIBRARIES = Path(os.environ["CORE"]).parent
@@ -17,6 +17,9 @@ ONE, ZERO = (c_double * 2)(1.0), (c_double * 2)(0.0)
 """Host scalars: double precision, or anything where only zero matters."""
 A, B, C = c_void_p(0x1000), c_void_p(0x2000), c_void_p(0x3000)
 """Addresses that no library should follow."""
+
+
+# The ctypes types are for the programs, which import everything from here.
 
 
 class CallError(Exception):

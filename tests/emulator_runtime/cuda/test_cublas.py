@@ -38,8 +38,8 @@ def matmul(descriptor, a, b, d, beta=ZERO, c=None, stream=None):
 preference = lt.created("cublasLtMatmulPreferenceCreate")
 def heuristic(descriptor, a, b, d, requested=8):
     results, count = (ctypes.c_char * (96 * 8))(), c_int(-1)
-    status = lt.status("cublasLtMatmulAlgoGetHeuristic", handle, descriptor, a, b, d, d, preference, requested, results, byref(count))
-    return status, count.value
+    asked = (handle, descriptor, a, b, d, d, preference, requested)
+    return lt.status("cublasLtMatmulAlgoGetHeuristic", *asked, results, byref(count)), count.value
 """
 
 Run = Callable[..., str]
@@ -52,7 +52,8 @@ def run_math(run_core: Run, tmp_path: Path) -> Callable[..., tuple[str, list[Wor
 
     def run(code: str, **device: object) -> tuple[str, list[Work]]:
         trace = tmp_path / "trace.json"
-        printed = run_core(START + textwrap.dedent(code) + "\nemu = core.library.emu_device_synchronize(0)\n", device=device, trace=trace)
+        program = START + textwrap.dedent(code) + "\ncore.library.emu_device_synchronize(0)\n"
+        printed = run_core(program, device=device, trace=trace)
         events = [event for event in json.loads(trace.read_text()) if event]
         return printed, [{"name": event["name"], **event["args"]} for event in events]
 
@@ -73,7 +74,8 @@ def test_a_product_that_adds_reads_c(run_math: Callable[..., tuple[str, list[Wor
 def test_batches(run_math: Callable[..., tuple[str, list[Work]]]) -> None:
     code = """
     strides = c_int64(8)
-    assert blas.status("cublasDgemmStridedBatched", handle, 0, 1, 2, 3, 4, ONE, A, 2, strides, B, 3, strides, ZERO, C, 2, strides, 10) == 0
+    a, b, c = (A, 2, strides), (B, 3, strides), (C, 2, strides)
+    assert blas.status("cublasDgemmStridedBatched", handle, 0, 1, 2, 3, 4, ONE, *a, *b, ZERO, *c, 10) == 0
     assert gemm("cublasCgemmBatched", 5) == 0
     assert gemm("cublasSgemmBatched", 0) == 0
     """
@@ -99,7 +101,9 @@ def test_batches(run_math: Callable[..., tuple[str, list[Work]]]) -> None:
 def test_precision_by_types_and_modes(
     run_math: Callable[..., tuple[str, list[Work]]], types: str, compute: int, math_mode: int, precision: int
 ) -> None:
-    _, (work,) = run_math(f'blas.call("cublasSetMathMode", handle, {math_mode})\nassert gemm_ex({types}, {compute}) == 0')
+    _, (work,) = run_math(
+        f'blas.call("cublasSetMathMode", handle, {math_mode})\nassert gemm_ex({types}, {compute}) == 0'
+    )
     assert work["precision"] == precision
 
 
@@ -157,12 +161,11 @@ def test_a_destroyed_handle_is_unknown(run_math: Callable[..., tuple[str, list[W
 
 def test_settings_come_back(run_math: Callable[..., tuple[str, list[Work]]]) -> None:
     run_math("""
-    for set_, get, value in (("cublasSetMathMode", "cublasGetMathMode", 3), ("cublasSetPointerMode_v2", "cublasGetPointerMode_v2", 1),
-                             ("cublasSetAtomicsMode", "cublasGetAtomicsMode", 1), ("cublasSetSmCountTarget", "cublasGetSmCountTarget", 8)):
+    for name, value in (("MathMode", 3), ("PointerMode_v2", 1), ("AtomicsMode", 1), ("SmCountTarget", 8)):
         found = c_int(-1)
-        blas.call(set_, handle, value)
-        blas.call(get, handle, byref(found))
-        assert found.value == value, get
+        blas.call("cublasSet" + name, handle, value)
+        blas.call("cublasGet" + name, handle, byref(found))
+        assert found.value == value, name
     stream = core.stream()
     blas.call("cublasSetStream_v2", handle, stream)
     assert blas.made("cublasGetStream_v2", handle).value == stream.value
@@ -266,7 +269,11 @@ def test_a_described_product(run_math: Callable[..., tuple[str, list[Work]]]) ->
 @pytest.mark.parametrize(
     ("capability", "code", "status"),
     [
-        (80, "matmul(describe(68, 0), layout(28, 64, 32), layout(28, 64, 48), layout(14, 32, 48))", 7),  # A isn't transposed
+        (
+            80,
+            "matmul(describe(68, 0), layout(28, 64, 32), layout(28, 64, 48), layout(14, 32, 48))",
+            7,
+        ),  # A isn't transposed
         (80, "matmul(describe(68, 0, transpose_a=1), layout(28, 64, 32), layout(28, 64, 48), layout(14, 32, 48))", 15),
         (89, "matmul(describe(68, 0, transpose_a=1), layout(28, 64, 32), layout(28, 64, 48), layout(14, 32, 48))", 0),
         (90, "matmul(describe(68, 0), layout(28, 32, 64), layout(28, 64, 48), layout(14, 32, 48))", 15),
@@ -290,7 +297,9 @@ def test_which_products_there_are(
 def test_attributes_have_a_size(run_math: Callable[..., tuple[str, list[Work]]]) -> None:
     run_math("""
     one = layout(0, 8, 8)
-    set_ = lambda attribute, value: lt.status("cublasLtMatrixLayoutSetAttribute", one, attribute, byref(value), c_size_t(ctypes.sizeof(value)))
+    def set_(attribute, value):
+        size = c_size_t(ctypes.sizeof(value))
+        return lt.status("cublasLtMatrixLayoutSetAttribute", one, attribute, byref(value), size)
     assert set_(5, c_int32(2)) == 0
     assert set_(5, c_int64(2)) == 7
     assert set_(47, c_int32(2)) == 7

@@ -21,15 +21,17 @@ graphs = Backend(dnn)
 INT, D = 3, Backend.DESCRIPTOR
 def convolution(kind, first, x, w, y, stride=1, padding=1, spatial=2):
     same = lambda value: (INT, [value] * spatial)
-    described = graphs.make(1, {100: (1, [0]), 101: (7, [1]), 102: same(1), 103: same(stride), 104: same(padding), 105: same(padding),
-                                106: (INT, [spatial])})
-    return graphs.make(kind, {first: (D, [described]), **{name: (D, [part]) for name, part in zip((first + 1, first + 2, first + 3), (x, w, y))}})
+    paddings = {104: same(padding), 105: same(padding)}
+    counts = {102: same(1), 103: same(stride), 106: (INT, [spatial])}
+    described = graphs.make(1, {100: (1, [0]), 101: (7, [1]), **counts, **paddings})
+    return graphs.make(kind, {first + i: (D, [part]) for i, part in enumerate((described, x, w, y))})
 def forward(x, w, y, **sizes):
     return convolution(10, 702, w, x, y, **sizes)
 def matmul(a, b, c):
     return graphs.make(19, {1520: (D, [a]), 1521: (D, [b]), 1522: (D, [c]), 1523: (D, [graphs.make(18, {1500: (1, [0])})])})
 def pointwise(mode, x, b, y):
-    return graphs.make(13, {750: (D, [graphs.make(0, {0: (14, [mode]), 1: (1, [0])})]), 751: (D, [x]), 752: (D, [b]), 753: (D, [y])})
+    described = graphs.make(0, {0: (14, [mode]), 1: (1, [0])})
+    return graphs.make(13, {750 + i: (D, [part]) for i, part in enumerate((described, x, b, y))})
 def execute(graph, *identifiers, engine=0):
     plan = graphs.plan(graphs.configurations(graph)[engine])
     size = c_int64(7)
@@ -39,7 +41,8 @@ def execute(graph, *identifiers, engine=0):
 def status(function, *arguments):
     return dnn.status("cudnnBackend" + function, *arguments)
 def attention(*, type=2, causal=False, heads=4):
-    q, k, v, o = (graphs.tensor(i, (2, heads, *size), type) for i, size in ((1, (128, 64)), (2, (64, 128)), (3, (128, 64)), (4, (128, 64))))
+    sizes = ((128, 64), (64, 128), (128, 64), (128, 64))
+    q, k, v, o = (graphs.tensor(i + 1, (2, heads, *size), type) for i, size in enumerate(sizes))
     s = [graphs.tensor(10 + i, (2, heads, 128, 128), 0, virtual=True) for i in range(3)]
     mask = pointwise(303 if causal else 0, s[0], s[0], s[1])
     return graphs.graph(matmul(q, k, s[0]), mask, pointwise(13, s[1], s[1], s[2]), matmul(s[2], v, o))

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from ctypes import c_bool, c_double, c_int, c_int64
-from pathlib import Path
 
 import pytest
 
@@ -143,6 +142,9 @@ def test_a_convolution_in_three_dimensions(formulas: ctypes.CDLL) -> None:
         (10, 3, 0, 3, 3, 2),  # it spans 7: at 0 and at 3
         (2, 5, 0, 1, 1, 0),
         (2, 5, 0, 0, 1, 0),
+        (2, 2, 0, 1, 0, 0),
+        (2, 2, -1, 1, 1, 0),
+        (2**62, 2**62, 2**62, 1, 2**62, 0),
     ],
 )
 def test_output_sizes(

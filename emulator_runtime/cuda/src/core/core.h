@@ -250,6 +250,19 @@ EMU_EXPORT emu_status emu_graph_destroy(emu_graph *graph);
 EMU_EXPORT bool emu_graph_valid(const emu_graph *graph);
 EMU_EXPORT size_t emu_graph_nodes(const emu_graph *graph);
 EMU_EXPORT emu_status emu_graph_launch(const emu_graph *graph, emu_stream *stream);
+/* A graph in the order of its capture. A lane is the part of it that one stream did; work follows the work before it in its lane and,
+ * after a wait, what was before the record of that moment. */
+typedef enum { EMU_STEP_KERNEL, EMU_STEP_COPY, EMU_STEP_SET, EMU_STEP_HOST, EMU_STEP_RECORD, EMU_STEP_WAIT } emu_step_kind;
+typedef struct {
+    emu_step_kind kind;
+    int lane;
+    int moment; /* of EMU_STEP_RECORD and EMU_STEP_WAIT */
+} emu_graph_step;
+/* Up to `room` steps from number `first` on; answers how many. */
+EMU_EXPORT size_t emu_graph_steps(const emu_graph *graph, size_t first, emu_graph_step *steps, size_t room);
+/* The lane of a stream that is captured; -1: it isn't. */
+EMU_EXPORT int emu_capture_lane(const emu_stream *stream);
+
 /* What is given to `stream` from now on is added to `graph` (NULL: a new one) instead of being done, with what other streams do
  * after they waited for one of its events. */
 EMU_EXPORT emu_status emu_capture_begin(emu_stream *stream, emu_graph *graph);

@@ -116,6 +116,34 @@ size_t emu_graph_nodes(const emu_graph *graph) {
     return emu_graph_valid(graph) ? graph->nodes : 0;
 }
 
+static emu_step_kind kind_of(const item *work) {
+    switch (work->kind) {
+    case ITEM_COPY:
+        return work->copy.from == NULL ? EMU_STEP_SET : EMU_STEP_COPY;
+    case ITEM_HOST:
+        return EMU_STEP_HOST;
+    case ITEM_MARK:
+        return EMU_STEP_RECORD;
+    case ITEM_WAIT:
+        return EMU_STEP_WAIT;
+    default:
+        return EMU_STEP_KERNEL;
+    }
+}
+
+size_t emu_graph_steps(const emu_graph *graph, size_t first, emu_graph_step *steps, size_t room) {
+    size_t copied = 0;
+    pthread_mutex_lock(&core_lock);
+    if (pool_has(&graph_pool, graph)) {
+        for (size_t i = first; i < (size_t)graph->count && copied < room; i++) {
+            const graph_step *step = &graph->steps[i];
+            steps[copied++] = (emu_graph_step){.kind = kind_of(&step->work), .lane = step->lane, .moment = step->moment};
+        }
+    }
+    pthread_mutex_unlock(&core_lock);
+    return copied;
+}
+
 /* ---- launches ---- */
 
 static emu_stream *stream_of_lane(emu_stream *launched_on, int lane) {
@@ -256,6 +284,13 @@ emu_capture_state emu_capture_of(const emu_stream *stream, uint64_t *id, emu_gra
     }
     pthread_mutex_unlock(&core_lock);
     return state;
+}
+
+int emu_capture_lane(const emu_stream *stream) {
+    pthread_mutex_lock(&core_lock);
+    int lane = stream_live(stream) && stream->capture != NULL ? stream->lane : -1;
+    pthread_mutex_unlock(&core_lock);
+    return lane;
 }
 
 static emu_status add(emu_stream *stream, const graph_step *step) {

@@ -234,8 +234,8 @@ static void attach_message(int device, char *json, size_t room) {
 
 static bool send_reservation(int device) {
     char json[256];
-    snprintf(json, sizeof json, "{\"op\":\"reserve\",\"persistent_bytes\":%zu,\"peak_bytes\":%zu}", connections[device].reserved_bytes,
-             connections[device].reserved_bytes);
+    snprintf(json, sizeof json, "{\"op\":\"reserve\",\"persistent_bytes\":%zu,\"peak_bytes\":%zu,\"measured\":true}",
+             connections[device].reserved_bytes, connections[device].reserved_bytes);
     return request(device, json);
 }
 

@@ -58,14 +58,14 @@ static const char *directory(void) {
     return getenv("XDG_RUNTIME_DIR");
 }
 
-/* A file of this user's that is as large as a page. */
+/* A file of this user's that is as large as a page. It is asked for by statx, since fstat is newer than glibc 2.31. */
 static int open_page(const char *path) {
-    struct stat facts;
+    struct statx facts;
     int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor < 0)
         return -1;
-    if (fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid()
-        && (facts.st_size == (off_t)sizeof(page) || (facts.st_size == 0 && ftruncate(descriptor, sizeof(page)) == 0)))
+    if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &facts) == 0 && S_ISREG(facts.stx_mode) && facts.stx_uid == geteuid()
+        && (facts.stx_size == sizeof(page) || (facts.stx_size == 0 && ftruncate(descriptor, sizeof(page)) == 0)))
         return descriptor;
     close(descriptor);
     return -1;

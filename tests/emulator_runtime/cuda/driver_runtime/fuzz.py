@@ -14,54 +14,58 @@ from cuda_calls import byref, c_uint64, ctypes, cuda, driver, register
 SCRATCH = 1 << 16
 LARGE = (1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
-# o: output, i: number, s: bytes, h: handle or address, b: input (numbers), p: array of pointers, f: function, t: text
+# o: output, i: number, s: bytes, r: a few, b: input (numbers), p: array of pointers, f: function, t: text, a digit: itself.
+# Handles: A address, C context, E event, G graph, X executable graph, K kernel, M module, P pool, S stream, U object, V memory without
+# an address. An output that is kept as a handle: >S.
 RUNTIME = """
 cudaGetDeviceCount o;cudaSetDevice i;cudaGetDevice o;cudaInitDevice iii;cudaSetDeviceFlags i;cudaGetDeviceFlags o;cudaDeviceSynchronize
-cudaDeviceReset;cudaDeviceGetAttribute oii;cudaDeviceGetPCIBusId oii;cudaDeviceGetByPCIBusId ot;cudaGetDeviceProperties oi
-cudaChooseDevice ob;cudaDeviceGetLimit oi;cudaDeviceSetLimit is;cudaDeviceGetCacheConfig o;cudaDeviceSetCacheConfig i
-cudaDeviceGetStreamPriorityRange oo;cudaDeviceCanAccessPeer oii;cudaDeviceGetP2PAttribute oiii;cudaDeviceEnablePeerAccess ii
-cudaDeviceDisablePeerAccess i;cudaProfilerStart;cudaProfilerStop;cudaGetLastError;cudaPeekAtLastError;cudaDriverGetVersion o
-cudaMalloc os;cudaMallocManaged osi;cudaMallocPitch ooss;cudaFree h;cudaHostAlloc osi;cudaMallocHost os;cudaFreeHost h
-cudaHostUnregister h;cudaHostGetDevicePointer ohi;cudaMemGetInfo oo;cudaPointerGetAttributes oh;cudaDeviceGetDefaultMemPool oi
-cudaDeviceGetMemPool oi;cudaDeviceSetMemPool ih;cudaMemPoolCreate ob;cudaMemPoolDestroy h;cudaMemPoolGetAttribute hio
-cudaMemPoolSetAttribute hib;cudaMemPoolTrimTo hs;cudaMemPoolSetAccess hb1;cudaMemPoolGetAccess ohb;cudaMallocAsync osh
-cudaMallocFromPoolAsync oshh;cudaFreeAsync hh;cudaDeviceGetGraphMemAttribute iio;cudaDeviceSetGraphMemAttribute iib
-cudaMemset his;cudaMemsetAsync hish;cudaMemset2D hsiss;cudaMemset2DAsync hsissh;cudaGetSymbolAddress oh;cudaGetSymbolSize oh
-cudaMemAdvise hsib;cudaStreamCreate o;cudaStreamCreateWithFlags oi;cudaStreamCreateWithPriority oii;cudaStreamDestroy h
-cudaStreamQuery h;cudaStreamSynchronize h;cudaStreamWaitEvent hhi;cudaStreamGetPriority ho;cudaStreamGetFlags ho;cudaStreamGetId ho
-cudaStreamGetDevice ho;cudaStreamAddCallback hfhi;cudaLaunchHostFunc hfh;cudaEventCreate o;cudaEventCreateWithFlags oi
-cudaEventDestroy h;cudaEventRecord hh;cudaEventRecordWithFlags hhi;cudaEventQuery h;cudaEventSynchronize h;cudaEventElapsedTime ohh
-cudaThreadExchangeStreamCaptureMode b;cudaStreamBeginCapture hi;cudaStreamBeginCaptureToGraph hhbb0i;cudaStreamEndCapture ho
-cudaStreamIsCapturing ho;cudaStreamGetCaptureInfo hooo000;cudaGraphCreate oi;cudaGraphDestroy h;cudaGraphClone oh;cudaGraphGetNodes hoo
-cudaGraphInstantiate ohi;cudaGraphExecGetFlags ho;cudaGraphLaunch hh;cudaGraphUpload hh;cudaGraphExecDestroy h
-cudaUserObjectCreate ohfii;cudaUserObjectRetain hi;cudaUserObjectRelease hi;cudaGraphRetainUserObject hhii
-cudaGraphReleaseUserObject hhi;cudaGetFuncBySymbol oh;cudaGetKernel oh;cudaFuncGetAttributes oh;cudaFuncSetAttribute hii
-cudaKernelSetAttributeForDevice hiii;cudaOccupancyMaxActiveBlocksPerMultiprocessor ohis;cudaFuncGetName oh
-cudaOccupancyAvailableDynamicSMemPerBlock ohii;cudaLaunchKernelExC bh0;cudaLibraryLoadData ob000000;cudaLibraryUnload h
-cudaLibraryGetKernel oht;cudaLibraryGetKernelCount oh;cudaLibraryGetGlobal ooht;cudaGetDriverEntryPointByVersion toiio
+cudaDeviceGetAttribute oii;cudaDeviceGetPCIBusId oii;cudaDeviceGetByPCIBusId ot;cudaGetDeviceProperties oi;cudaChooseDevice ob
+cudaDeviceGetLimit oi;cudaDeviceSetLimit is;cudaDeviceGetCacheConfig o;cudaDeviceSetCacheConfig i;cudaDeviceGetStreamPriorityRange oo
+cudaDeviceCanAccessPeer oii;cudaDeviceGetP2PAttribute oiii;cudaDeviceEnablePeerAccess ii;cudaDeviceDisablePeerAccess i
+cudaProfilerStart;cudaProfilerStop;cudaGetLastError;cudaPeekAtLastError;cudaDriverGetVersion o;cudaMalloc >As;cudaMallocManaged >Asi
+cudaMallocPitch >Aosr;cudaFree A;cudaHostAlloc >Asi;cudaMallocHost >As;cudaFreeHost A;cudaHostUnregister A
+cudaHostGetDevicePointer >Ai;cudaMemGetInfo oo;cudaPointerGetAttributes oA;cudaDeviceGetDefaultMemPool >Pi;cudaDeviceGetMemPool >Pi
+cudaDeviceSetMemPool iP;cudaMemPoolCreate >Pb;cudaMemPoolDestroy P;cudaMemPoolGetAttribute Pio;cudaMemPoolSetAttribute Pib
+cudaMemPoolTrimTo Ps;cudaMemPoolSetAccess Pb1;cudaMemPoolGetAccess oPb;cudaMallocAsync >AsS;cudaMallocFromPoolAsync >AsPS
+cudaFreeAsync AS;cudaDeviceGetGraphMemAttribute iio;cudaDeviceSetGraphMemAttribute iib;cudaMemset Ais;cudaMemsetAsync AisS
+cudaMemset2D Asisr;cudaMemset2DAsync AsisrS;cudaGetSymbolAddress >AK;cudaGetSymbolSize oK;cudaMemAdvise Asib;cudaStreamCreate >S
+cudaStreamCreateWithFlags >Si;cudaStreamCreateWithPriority >Sii;cudaStreamDestroy S;cudaStreamQuery S;cudaStreamSynchronize S
+cudaStreamWaitEvent SEi;cudaStreamGetPriority So;cudaStreamGetFlags So;cudaStreamGetId So;cudaStreamGetDevice So
+cudaStreamAddCallback SfAi;cudaLaunchHostFunc SfA;cudaEventCreate >E;cudaEventCreateWithFlags >Ei;cudaEventDestroy E
+cudaEventRecord ES;cudaEventRecordWithFlags ESi;cudaEventQuery E;cudaEventSynchronize E;cudaEventElapsedTime oEE
+cudaThreadExchangeStreamCaptureMode b;cudaStreamBeginCapture Si;cudaStreamBeginCaptureToGraph SGbb0i;cudaStreamEndCapture S>G
+cudaStreamEndCapture S>G;cudaStreamIsCapturing So;cudaStreamGetCaptureInfo So>G000;cudaStreamGetCaptureInfo So>Gppo
+cudaGraphCreate >Gi;cudaGraphDestroy G;cudaGraphClone >GG;cudaGraphGetNodes Goo;cudaGraphGetNodes G0o;cudaGraphInstantiate >XGi
+cudaGraphExecGetFlags Xo;cudaGraphLaunch XS;cudaGraphUpload XS;cudaGraphExecDestroy X;cudaUserObjectCreate >UAfi1
+cudaUserObjectRetain Ui;cudaUserObjectRelease Ui;cudaGraphRetainUserObject GUii;cudaGraphReleaseUserObject GUi
+cudaGetFuncBySymbol >KK;cudaGetKernel >KK;cudaFuncGetAttributes oK;cudaFuncSetAttribute Kii;cudaKernelSetAttributeForDevice Kiii
+cudaOccupancyMaxActiveBlocksPerMultiprocessor oKis;cudaFuncGetName oK;cudaOccupancyAvailableDynamicSMemPerBlock oKii
+cudaLaunchKernelExC bK0;cudaLibraryLoadData >Mb000000;cudaLibraryUnload M;cudaLibraryGetKernel >KMt;cudaLibraryGetKernelCount oM
+cudaLibraryGetGlobal ooMt;cudaGetDriverEntryPointByVersion toiio
 """
 DRIVER = """
 cuInit i;cuDriverGetVersion o;cuGetErrorName io;cuGetErrorString io;cuDeviceGet oi;cuDeviceGetCount o;cuDeviceGetName oii
-cuDeviceGetUuid_v2 oi;cuDeviceTotalMem_v2 oi;cuDeviceGetAttribute oii;cuDeviceGetProperties oi;cuDevicePrimaryCtxRetain oi
-cuDevicePrimaryCtxRelease_v2 i;cuDevicePrimaryCtxReset_v2 i;cuDevicePrimaryCtxGetState ioo;cuDevicePrimaryCtxSetFlags_v2 ii
-cuCtxCreate_v2 oii;cuCtxDestroy_v2 h;cuCtxPushCurrent_v2 h;cuCtxPopCurrent_v2 o;cuCtxSetCurrent h;cuCtxGetCurrent o
-cuCtxGetDevice o;cuCtxGetId ho;cuCtxGetApiVersion ho;cuCtxSynchronize;cuCtxGetLimit oi;cuCtxSetLimit is;cuCtxEnablePeerAccess hi
-cuCtxDisablePeerAccess h;cuMemAlloc_v2 os;cuMemAllocManaged osi;cuMemAllocPitch_v2 oossi;cuMemFree_v2 h;cuMemHostAlloc osi
-cuMemFreeHost h;cuMemHostUnregister h;cuMemHostGetDevicePointer_v2 ohi;cuMemGetInfo_v2 oo;cuMemGetAddressRange_v2 ooh
-cuPointerGetAttribute oih;cuPointerGetAttributes 1bph;cuPointerSetAttribute bih;cuMemPoolCreate ob;cuMemPoolDestroy h
-cuMemPoolGetAttribute hio;cuMemAllocAsync osh;cuMemFreeAsync hh;cuMemAddressReserve osshi;cuMemAddressFree hs;cuMemCreate osbi
-cuMemRelease h;cuMemMap hsshi;cuMemUnmap hs;cuMemRetainAllocationHandle oh;cuMemSetAccess hsb1;cuMemGetAccess obh
-cuMemGetAllocationGranularity obi;cuMemcpy2D_v2 b;cuMemsetD8_v2 his;cuMemsetD32Async hish;cuMemsetD2D16_v2 hsiss
-cuStreamCreate oi;cuStreamDestroy_v2 h;cuStreamQuery h;cuStreamSynchronize h;cuStreamWaitEvent hhi;cuStreamGetCtx ho
-cuStreamWriteValue32_v2 hhii;cuStreamWriteValue64_v2 hhii;cuEventCreate oi;cuEventDestroy_v2 h;cuEventRecord hh;cuEventQuery h
-cuStreamBeginCapture_v2 hi;cuStreamEndCapture ho;cuStreamGetCaptureInfo_v2 hooo00;cuGraphInstantiateWithFlags ohi;cuGraphLaunch hh
-cuGraphExecDestroy h;cuGraphDestroy h;cuModuleLoadData ob;cuModuleUnload h;cuModuleGetFunction oht;cuModuleGetGlobal_v2 ooht
-cuModuleGetFunctionCount oh;cuModuleEnumerateFunctions oih;cuLibraryLoadData ob000000;cuLibraryGetModule oh;cuKernelGetFunction oh
-cuKernelGetLibrary oh;cuKernelGetName oh;cuKernelGetAttribute oihi;cuKernelSetAttribute iihi;cuFuncGetAttribute oih
-cuFuncSetAttribute hii;cuFuncSetCacheConfig hi;cuLaunchKernel hiiiiiiih00;cuLaunchCooperativeKernel hiiiiiiih0;cuLaunchKernelEx bh00
-cuOccupancyMaxActiveBlocksPerMultiprocessor ohis;cuOccupancyMaxPotentialBlockSize ooh0si;cuGetProcAddress_v2 toiio
-cuMulticastCreate ob;cuGreenCtxCreate ohii;cuIpcGetMemHandle oh;cuGetExportTable ob;cuLogsRegisterCallback fho;cuLogsUnregisterCallback h
+cuDeviceGetUuid_v2 oi;cuDeviceTotalMem_v2 oi;cuDeviceGetAttribute oii;cuDeviceGetProperties oi;cuDevicePrimaryCtxRetain >Ci
+cuDevicePrimaryCtxRelease_v2 i;cuDevicePrimaryCtxGetState ioo;cuDevicePrimaryCtxSetFlags_v2 ii;cuCtxCreate_v2 >Cii;cuCtxDestroy_v2 C
+cuCtxPushCurrent_v2 C;cuCtxPopCurrent_v2 >C;cuCtxSetCurrent C;cuCtxGetCurrent >C;cuCtxGetDevice o;cuCtxGetId Co
+cuCtxGetApiVersion Co;cuCtxSynchronize;cuCtxGetLimit oi;cuCtxSetLimit is;cuCtxEnablePeerAccess Ci;cuCtxDisablePeerAccess C
+cuMemAlloc_v2 >As;cuMemAllocManaged >Asi;cuMemAllocPitch_v2 >Aosri;cuMemFree_v2 A;cuMemHostAlloc >Asi;cuMemFreeHost A
+cuMemHostUnregister A;cuMemHostGetDevicePointer_v2 >Ai;cuMemGetInfo_v2 oo;cuMemGetAddressRange_v2 ooA;cuPointerGetAttribute oiA
+cuPointerGetAttributes 1bpA;cuPointerSetAttribute biA;cuMemPoolCreate >Pb;cuMemPoolDestroy P;cuMemPoolGetAttribute Pio
+cuMemAllocAsync >AsS;cuMemFreeAsync AS;cuMemAddressReserve >Ass00;cuMemAddressFree As;cuMemCreate >Vsb0;cuMemRelease V
+cuMemMap As0V0;cuMemUnmap As;cuMemRetainAllocationHandle >VA;cuMemSetAccess Asb1;cuMemGetAccess obA;cuMemGetAllocationGranularity obi
+cuMemcpy2D_v2 b;cuMemsetD8_v2 Ais;cuMemsetD32Async AisS;cuMemsetD2D16_v2 Asisr;cuStreamCreate >Si;cuStreamDestroy_v2 S;cuStreamQuery S
+cuStreamSynchronize S;cuStreamWaitEvent SEi;cuStreamGetCtx S>C;cuStreamWriteValue32_v2 SAii;cuStreamWriteValue64_v2 SAii
+cuEventCreate >Ei;cuEventDestroy_v2 E;cuEventRecord ES;cuEventQuery E;cuStreamBeginCapture_v2 Si;cuStreamEndCapture S>G
+cuStreamGetCaptureInfo_v2 So>G00;cuGraphInstantiateWithFlags >XGi;cuGraphLaunch XS;cuGraphExecDestroy X;cuGraphDestroy G
+cuModuleLoadData >Mb;cuModuleUnload M;cuModuleGetFunction >KMt;cuModuleGetGlobal_v2 ooMt;cuModuleGetFunctionCount oM
+cuModuleEnumerateFunctions oiM;cuLibraryLoadData >Mb000000;cuLibraryGetModule >MM;cuKernelGetFunction >KK;cuKernelGetLibrary >MK
+cuKernelGetName oK;cuKernelGetAttribute oiKi;cuKernelSetAttribute iiKi;cuFuncGetAttribute oiK;cuFuncSetAttribute Kii
+cuFuncSetCacheConfig Ki;cuLaunchKernel KrrrrrriS00;cuLaunchCooperativeKernel KrrrrrriS0;cuLaunchKernelEx bK00
+cuOccupancyMaxActiveBlocksPerMultiprocessor oKis;cuOccupancyMaxPotentialBlockSize ooK0si;cuGetProcAddress_v2 toiio
+cuMulticastCreate ob;cuGreenCtxCreate oAii;cuIpcGetMemHandle oA;cuGetExportTable ob;cuLogsRegisterCallback fAo;cuLogsUnregisterCallback A
 """
+HANDLES = "ACEGKMPSUVX"
 
 
 def _table(library: Any, text: str) -> list[tuple[Any, str]]:
@@ -73,10 +77,11 @@ class Fuzzer:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(f"{seed}/calls")
         self.calls = _table(cuda, RUNTIME) + _table(driver, DRIVER)
-        self.handles = [0, 1, 2, 4711, (1 << 64) - 8, *register("one", "two", "three")]
+        self.handles = {kind: [0, 1, 2, 4711, (1 << 64) - 8] for kind in HANDLES}
+        self.handles["K"] += register("one", "two", "three")
         self.scratch = [ctypes.create_string_buffer(SCRATCH) for _ in range(8)]
         self.inputs = [(ctypes.c_int * 64)(*(self.random.randrange(4) for _ in range(64))) for _ in range(32)]
-        self.inputs += [(ctypes.c_int * 64)()]
+        self.inputs += [(ctypes.c_int * 64)(), (ctypes.c_int * 64)(1, 0, 1, 0), (ctypes.c_int * 64)(1, 0, 3), (ctypes.c_int * 64)(1, 1, 1, 32, 1, 1)]
         for each in self.inputs:  # what some structures have at these places are pointers
             for position in (*range(4, 6), *range(8, 12), *range(20, 22)):
                 each[position] = 0
@@ -89,40 +94,58 @@ class Fuzzer:
 
     def run(self, count: int) -> None:
         for _ in range(count):
-            if self.random.random() < 0.1:
+            if self.random.random() < 0.0005:
+                self.random.choice([cuda.cudaDeviceReset, lambda: driver.cuDevicePrimaryCtxReset_v2(self.random.randrange(3))])()
+            elif self.random.random() < 0.1:
                 self._copy()
             elif self.random.random() < 0.02:
-                cuda.cudaHostRegister(self._address(), self._size(), self._number())
+                self._register()
             else:
                 self._call()
 
     def _call(self) -> None:
+        """The handles that a call makes are kept for later ones."""
         function, kinds = self.random.choice(self.calls)
-        outputs: list[Any] = []
-        status = function(*(self._argument(kind, outputs) for kind in kinds))
-        if status == 0:
-            for output in outputs:
-                self._keep(int.from_bytes(output.raw[:8], "little"))
+        made: list[tuple[str, Any]] = []
+        arguments = []
+        position = 0
+        while position < len(kinds):
+            kind, position = kinds[position], position + 1
+            if kind == ">":
+                made.append((kinds[position], self.random.choice(self.scratch[4:])))
+                arguments.append(made[-1][1])
+                position += 1
+            else:
+                arguments.append(self._argument(kind))
+        if function(*arguments) == 0:
+            for kind, output in made:
+                self._keep(self.handles[kind], int.from_bytes(output.raw[:8], "little"))
 
-    def _keep(self, value: int) -> None:
-        if len(self.handles) < 200:
-            self.handles.append(value)
+    def _keep(self, handles: list[int], value: int) -> None:
+        if len(handles) < 40:
+            handles.append(value)
         else:
-            self.handles[self.random.randrange(8, 200)] = value
+            handles[self.random.randrange(8, 40)] = value
 
-    def _argument(self, kind: str, outputs: list[Any]) -> Any:
+    def _handle(self, kind: str) -> int:
+        """Usually one of the kind that the function wants."""
+        wanted = kind if self.random.random() < 0.9 else self.random.choice(HANDLES)
+        return self.random.choice(self.handles[wanted])
+
+    def _argument(self, kind: str) -> Any:
+        if kind in HANDLES:
+            return self._handle(kind)
+        if kind.isdigit():
+            return int(kind)
         match kind:
             case "o":
-                if self.random.random() < 0.05:
-                    return 0
-                outputs.append(self.random.choice(self.scratch[4:]))
-                return outputs[-1]
+                return 0 if self.random.random() < 0.05 else self.random.choice(self.scratch[4:])
             case "i":
                 return self._number()
+            case "r":
+                return self.random.choice([0, 1, 1, 1, 2, 8, 32])
             case "s":
                 return self._size()
-            case "h":
-                return self.random.choice(self.handles)
             case "b":
                 return self.random.choice([0, *self.inputs])
             case "p":
@@ -131,8 +154,7 @@ class Fuzzer:
                 return self.random.choice([0, self.function])
             case "t":
                 return self.random.choice([0, *self.texts])
-            case number:
-                return int(number)
+        raise ValueError(kind)
 
     def _number(self) -> int:
         return self.random.choice([0, 0, 0, 1, 1, 2, 3, 4, 8, 16, 32, 64, 1024, -1, -2, 1 << 30, (1 << 31) - 1])
@@ -140,21 +162,24 @@ class Fuzzer:
     def _size(self) -> int:
         return self.random.choice([0, 1, 8, 100, 512, 4096, 1 << 16, 1 << 20, 2 << 20, *LARGE])
 
-    def _address(self) -> int:
-        return self.random.choice([0, *self.host, *self.handles])
+    def _register(self) -> None:
+        """Only what copies and settings may write later, or what isn't there."""
+        size = self.random.choice([0, 1, 4096, SCRATCH, *LARGE])
+        cuda.cudaHostRegister(self.random.choice([0, 4711, *self.host]), size, self._number())
 
     def _copy(self) -> None:
         """Of host memory no more than there is; with device memory on one side any size."""
         kind = self.random.choice([-1, 1, 2, 3, 5])
         size = self.random.choice([0, 1, 8, 4096, 1 << 16, 1 << 20, *LARGE])
-        device = self.random.choice(self.handles)
+        device = self._handle("A")
         host = self.random.choice([0, *self.host])
-        to, source = (device, host) if kind == 1 else (host, device) if kind == 2 else (device, self.random.choice(self.handles))
+        to, source = (device, host) if kind == 1 else (host, device) if kind == 2 else (device, self._handle("A"))
         if kind in (1, 2) and size > SCRATCH:
             size = SCRATCH
-        stream = self.random.choice(self.handles)
+        stream = self._handle("S")
         if self.random.random() < 0.3:
-            cuda.cudaMemcpy2DAsync(to, self._size(), source, self._size(), min(size, 64), self.random.randrange(4), kind, stream)
+            pitches = self.random.choice([32, 64, 4096]), self.random.choice([0, 64, 4096])
+            cuda.cudaMemcpy2DAsync(to, pitches[0], source, pitches[1], min(size, 64), self.random.randrange(4), kind, stream)
         else:
             cuda.cudaMemcpyAsync(to, source, size, kind, stream)
 

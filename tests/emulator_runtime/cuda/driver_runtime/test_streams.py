@@ -117,7 +117,18 @@ def test_a_graph_runs_what_was_captured(run_cuda: Run) -> None:
     count = c_size_t()
     expect(cuda.cudaGraphGetNodes(graph, 0, byref(count)), OK)
     assert count.value == 3
-    expect(cuda.cudaGraphGetNodes(graph, (ctypes.c_void_p * 3)(), byref(count)), NOT_SUPPORTED)
+    nodes, before, kind = (ctypes.c_void_p * 4)(), (ctypes.c_void_p * 2)(), c_int(9)
+    count.value = 4
+    expect(cuda.cudaGraphGetNodes(graph, nodes, byref(count)), OK)
+    assert count.value == 3 and nodes[3] is None
+    expect(cuda.cudaGraphNodeGetType(nodes[2], byref(kind)), OK)
+    assert kind.value == 0
+    count.value = 2
+    expect(cuda.cudaGraphNodeGetDependencies(nodes[2], before, 0, byref(count)), OK)
+    assert (count.value, before[0], before[1]) == (1, nodes[1], None)
+    expect(cuda.cudaGraphNodeGetDependencies(nodes[0], 0, 0, byref(count)), OK)
+    assert count.value == 0
+    expect(cuda.cudaGraphNodeGetDependencies(4711, 0, 0, byref(count)), INVALID_VALUE)
     executable = made(cuda.cudaGraphInstantiate, graph, 0)
     expect(cuda.cudaGraphLaunch(graph, stream), INVALID_VALUE)
     start, end, milliseconds = made(cuda.cudaEventCreate), made(cuda.cudaEventCreate), c_float()
@@ -211,15 +222,45 @@ def test_capture_info(run_cuda: Run, release: int) -> None:
     if RELEASE == 12:
         expect(cuda.cudaStreamGetCaptureInfo(stream, byref(state), byref(id)), OK)
         expect(cuda.cudaStreamGetCaptureInfo_v2(stream, byref(state), byref(id), byref(of), 0, 0), OK)
-        expect(cuda.cudaStreamGetCaptureInfo_v2(stream, byref(state), 0, 0, byref(out()), byref(c_size_t())), NOT_SUPPORTED)
     else:
         expect(cuda.cudaStreamGetCaptureInfo(stream, byref(state), byref(id), byref(of), 0, 0, 0), OK)
-        expect(cuda.cudaStreamGetCaptureInfo(stream, byref(state), 0, 0, 0, 0, byref(c_size_t())), NOT_SUPPORTED)
     assert state.value == 1 and id.value > 0
     expect(cuda.cudaStreamEndCapture(stream, byref(graph)), OK)
     assert graph.value == of.value
     """,
         release=release,
+    )
+
+
+def test_what_captured_work_depends_on(run_cuda: Run) -> None:
+    """A fork to another stream and the join of both."""
+    run_cuda(
+        "    MODE = 1"
+        + CAPTURE
+        + """
+    other = made(cuda.cudaStreamCreateWithFlags, 1)
+    forked, joined = made(cuda.cudaEventCreateWithFlags, 2), made(cuda.cudaEventCreateWithFlags, 2)
+    def dependencies(of):
+        state, nodes, count = c_int(), ctypes.POINTER(ctypes.c_void_p)(), c_size_t()
+        expect(cuda.cudaStreamGetCaptureInfo(of, byref(state), 0, 0, byref(nodes), 0, byref(count)), OK)
+        return [nodes[i] for i in range(count.value)]
+    assert dependencies(stream) == [] and dependencies(other) == []
+    launch(kernel, stream=stream)
+    first, = dependencies(stream)
+    expect(cuda.cudaEventRecord(forked, stream), OK)
+    expect(cuda.cudaStreamWaitEvent(other, forked, 0), OK)
+    assert dependencies(other) == [first]
+    launch(kernel, stream=other)
+    second, = dependencies(other)
+    launch(kernel, stream=stream)
+    third, = dependencies(stream)
+    expect(cuda.cudaEventRecord(joined, other), OK)
+    expect(cuda.cudaStreamWaitEvent(stream, joined, 0), OK)
+    assert sorted(dependencies(stream)) == sorted([third, second]) and len({first, second, third}) == 3
+    expect(cuda.cudaStreamEndCapture(stream, byref(graph)), OK)
+    expect(cuda.cudaGraphDestroy(graph), OK)
+    expect(cuda.cudaGraphNodeGetType(first, byref(c_int())), INVALID_VALUE)
+    """
     )
 
 

@@ -97,11 +97,14 @@ work_amount convolution_amount(const convolution_shape *shape) {
 
 int64_t convolution_output_size(
     int64_t input, int64_t filter, int64_t padding_before, int64_t padding_after, int64_t stride, int64_t dilation) {
+    const int64_t most = INT32_MAX;
+    if (input > most || filter > most || padding_before > most || padding_after > most || stride <= 0)
+        return 0;
+    if (input < 0 || filter < 1 || padding_before < 0 || padding_after < 0 || dilation < 1 || dilation > most)
+        return 0;
     int64_t extent = (filter - 1) * dilation + 1; /* what the filter spans: 3 with dilation 2 spans 5 */
     int64_t places = input + padding_before + padding_after - extent;
-    if (places < 0 || stride <= 0)
-        return 0;
-    return places / stride + 1;
+    return places < 0 ? 0 : places / stride + 1;
 }
 
 /* Multiply-adds of one product of queries with keys, per element of the vectors. */

@@ -299,10 +299,27 @@ EMU_EXPORT cudnn_status cudnnGetRNNTempSpaceSizes(
     return CUDNN_STATUS_SUCCESS;
 }
 
-typedef work_amount (*amount_function)(const rnn_shape *shape);
+typedef struct {
+    const char *name;
+    work_amount (*amount)(const rnn_shape *shape);
+    bool in_steps; /* each step of a layer needs the one before it */
+} pass;
 
-static cudnn_status launch(
-    const void *handle, const void *descriptor, const void *x, size_t space_bytes, const char *name, amount_function amount) {
+static const pass FORWARD = {"rnn_forward", rnn_forward_amount, true};
+static const pass BACKWARD_DATA = {"rnn_backward_data", rnn_backward_data_amount, true};
+static const pass BACKWARD_WEIGHTS = {"rnn_backward_weights", rnn_backward_weights_amount, false};
+
+/* A kernel for each step of each layer, as a device spends most of its time between small kernels here; the two directions of a
+ * layer run side by side. */
+static int kernels_of(const pass *pass, const rnn *network, const rnn_data *data) {
+    enum { MOST_KERNELS = 1 << 14 };
+    if (!pass->in_steps)
+        return 1;
+    int64_t kernels = (int64_t)network->layers * data->steps;
+    return kernels < MOST_KERNELS ? (int)kernels : MOST_KERNELS;
+}
+
+static cudnn_status launch(const void *handle, const void *descriptor, const void *x, size_t space_bytes, const pass *pass) {
     const cudnn_handle *found = cudnn_find(handle);
     const rnn *network = find_network(descriptor);
     const rnn_data *data = find_data(x);
@@ -314,7 +331,13 @@ static cudnn_status launch(
         return invalid("the weight space is too small");
     rnn_shape shape = shape_of(network, data);
     emu_precision precision = cudnn_precision(network->type, cudnn_math_allows_tensor_cores(network->math_type));
-    return cudnn_launch(found, EMU_GEMM, name, precision, amount(&shape));
+    int kernels = kernels_of(pass, network, data);
+    work_amount whole = pass->amount(&shape);
+    work_amount each = {whole.flops / kernels, whole.bytes / kernels};
+    cudnn_status status = CUDNN_STATUS_SUCCESS;
+    for (int i = 0; i < kernels && status == CUDNN_STATUS_SUCCESS; i++)
+        status = cudnn_launch(found, EMU_GEMM, pass->name, precision, each);
+    return status;
 }
 
 EMU_EXPORT cudnn_status cudnnRNNForward(void *handle, const void *descriptor, int mode, const int32_t *lengths, const void *x,
@@ -325,7 +348,7 @@ EMU_EXPORT cudnn_status cudnnRNNForward(void *handle, const void *descriptor, in
     (void)workspace_bytes, (void)workspace, (void)reserve_bytes, (void)reserve;
     if (mode < FORWARD_INFERENCE || mode > FORWARD_TRAINING || !find_data(y))
         return invalid("mode, or the output's descriptor");
-    return launch(handle, descriptor, x, space_bytes, "rnn_forward", rnn_forward_amount);
+    return launch(handle, descriptor, x, space_bytes, &FORWARD);
 }
 
 EMU_EXPORT cudnn_status cudnnRNNBackwardData_v8(void *handle, const void *descriptor, const int32_t *lengths, const void *y,
@@ -336,7 +359,7 @@ EMU_EXPORT cudnn_status cudnnRNNBackwardData_v8(void *handle, const void *descri
     (void)dcx, (void)space, (void)workspace_bytes, (void)workspace, (void)reserve_bytes, (void)reserve;
     if (!find_data(y))
         return invalid("the output's descriptor");
-    return launch(handle, descriptor, x, space_bytes, "rnn_backward_data", rnn_backward_data_amount);
+    return launch(handle, descriptor, x, space_bytes, &BACKWARD_DATA);
 }
 
 EMU_EXPORT cudnn_status cudnnRNNBackwardWeights_v8(void *handle, const void *descriptor, int add_gradient,
@@ -349,5 +372,5 @@ EMU_EXPORT cudnn_status cudnnRNNBackwardWeights_v8(void *handle, const void *des
         return cudnn_fail(CUDNN_STATUS_NOT_SUPPORTED, "the weights' gradient can only be added to what is there");
     if (add_gradient != ADD || !find_data(y))
         return invalid("mode, or the output's descriptor");
-    return launch(handle, descriptor, x, space_bytes, "rnn_backward_weights", rnn_backward_weights_amount);
+    return launch(handle, descriptor, x, space_bytes, &BACKWARD_WEIGHTS);
 }

@@ -16,7 +16,7 @@ typedef void *CUstream;
 typedef emu_event *CUevent;
 typedef emu_graph *CUgraph;
 typedef emu_graph *CUgraphExec;
-typedef void *CUgraphNode;
+typedef emu_node *CUgraphNode;
 typedef emu_user_object *CUuserObject;
 typedef emu_memory_pool *CUmemoryPool;
 typedef unsigned long long CUmemGenericAllocationHandle;

@@ -227,28 +227,61 @@ EMU_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *state) {
     return EMU_OK;
 }
 
-/* The nodes that the next one will depend on can't be told, see emu_graph_count. */
-EMU_EXPORT CUresult cuStreamGetCaptureInfo_v3(CUstream handle, int *state, uint64_t *id, CUgraph *graph,
-    const CUgraphNode **dependencies, const void **edges, size_t *count) {
+/* `edges`: all of them are plain ones, for which there is no data. */
+EMU_EXPORT CUresult cuStreamGetCaptureInfo_v3(
+    CUstream handle, int *state, uint64_t *id, CUgraph *graph, CUgraphNode **dependencies, const void **edges, size_t *count) {
     emu_stream *stream;
+    emu_graph *captured = NULL;
+    emu_node **nodes = NULL;
+    uint64_t found = 0;
+    size_t found_count = 0;
     TRY(find_stream(handle, &stream));
     if (state == NULL) {
         return EMU_INVALID_VALUE;
     }
-    if (dependencies != NULL || edges != NULL || count != NULL) {
-        return EMU_NOT_SUPPORTED;
+    int now = emu_capture_of(stream, &found, &captured);
+    if (now == EMU_CAPTURE_ACTIVE && (dependencies != NULL || count != NULL)) {
+        TRY(emu_capture_dependencies(stream, captured, &nodes, &found_count));
     }
-    *state = emu_capture_of(stream, id, graph);
+    *state = now;
+    if (now != EMU_CAPTURE_ACTIVE) {
+        return EMU_OK;
+    }
+    if (id != NULL) {
+        *id = found;
+    }
+    if (graph != NULL) {
+        *graph = captured;
+    }
+    if (dependencies != NULL) {
+        *dependencies = nodes;
+    }
+    if (edges != NULL) {
+        *edges = NULL;
+    }
+    if (count != NULL) {
+        *count = found_count;
+    }
     return EMU_OK;
 }
 
 EMU_EXPORT CUresult cuStreamGetCaptureInfo_v2(
-    CUstream stream, int *state, uint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+    CUstream stream, int *state, uint64_t *id, CUgraph *graph, CUgraphNode **dependencies, size_t *count) {
     return cuStreamGetCaptureInfo_v3(stream, state, id, graph, dependencies, NULL, count);
 }
 
 EMU_EXPORT CUresult cuStreamGetCaptureInfo(CUstream stream, int *state, uint64_t *id) {
     return cuStreamGetCaptureInfo_v3(stream, state, id, NULL, NULL, NULL, NULL);
+}
+
+EMU_EXPORT CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
+    TRY(ready());
+    return emu_node_dependencies(node, nodes, count);
+}
+
+EMU_EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, int *type) {
+    TRY(ready());
+    return emu_node_kind(node, type);
 }
 
 /* ---- graphs ---- */

@@ -12,7 +12,7 @@ typedef void *cudaStream_t;
 typedef emu_event *cudaEvent_t;
 typedef emu_graph *cudaGraph_t;
 typedef emu_graph *cudaGraphExec_t;
-typedef void *cudaGraphNode_t;
+typedef emu_node *cudaGraphNode_t;
 typedef emu_user_object *cudaUserObject_t;
 typedef emu_memory_pool *cudaMemPool_t;
 typedef emu_kernel *cudaFunction_t;

@@ -1,6 +1,10 @@
 /* The runtime's streams, events, captures and graphs. */
 #include "runtime.h"
 
+#include <string.h>
+
+enum { EDGE_DATA_BYTES = 8 };
+
 /* ---- streams ---- */
 
 EMU_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
@@ -202,20 +206,40 @@ EMU_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int *state) {
     return EMU_OK;
 }
 
-/* The nodes that the next one will depend on can't be told, see emu_graph_count. */
-static int capture_info(cudaStream_t handle, int *state, unsigned long long *id, cudaGraph_t *graph, bool wants_dependencies) {
+/* `edges`: all of them are plain ones, for which there is no data. */
+static int capture_info(cudaStream_t handle, int *state, unsigned long long *id, cudaGraph_t *graph, cudaGraphNode_t **dependencies,
+    const void **edges, size_t *count) {
     emu_stream *stream;
+    emu_graph *captured = NULL;
+    emu_node **nodes = NULL;
     uint64_t found = 0;
+    size_t found_count = 0;
     TRY(find_stream(handle, &stream));
     if (state == NULL) {
         return finish(EMU_INVALID_VALUE);
     }
-    if (wants_dependencies) {
-        return finish(EMU_NOT_SUPPORTED);
+    int now = emu_capture_of(stream, &found, &captured);
+    if (now == EMU_CAPTURE_ACTIVE && (dependencies != NULL || count != NULL)) {
+        TRY(emu_capture_dependencies(stream, captured, &nodes, &found_count));
     }
-    *state = emu_capture_of(stream, &found, graph);
-    if (id != NULL && *state != EMU_CAPTURE_NONE) {
+    *state = now;
+    if (now != EMU_CAPTURE_ACTIVE) {
+        return EMU_OK;
+    }
+    if (id != NULL) {
         *id = found;
+    }
+    if (graph != NULL) {
+        *graph = captured;
+    }
+    if (dependencies != NULL) {
+        *dependencies = nodes;
+    }
+    if (edges != NULL) {
+        *edges = NULL;
+    }
+    if (count != NULL) {
+        *count = found_count;
     }
     return EMU_OK;
 }
@@ -223,27 +247,43 @@ static int capture_info(cudaStream_t handle, int *state, unsigned long long *id,
 #if CUDA_MAJOR >= 13
 
 EMU_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int *state, unsigned long long *id, cudaGraph_t *graph,
-    const cudaGraphNode_t **dependencies, const void **edges, size_t *count) {
-    return capture_info(stream, state, id, graph, dependencies != NULL || edges != NULL || count != NULL);
+    cudaGraphNode_t **dependencies, const void **edges, size_t *count) {
+    return capture_info(stream, state, id, graph, dependencies, edges, count);
+}
+
+EMU_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes, void *edges, size_t *count) {
+    int status = emu_node_dependencies(node, nodes, count);
+    if (status == EMU_OK && edges != NULL && nodes != NULL) {
+        memset(edges, 0, *count * EDGE_DATA_BYTES);
+    }
+    return finish(status);
 }
 
 #else
 
 EMU_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int *state, unsigned long long *id) {
-    return capture_info(stream, state, id, NULL, false);
+    return capture_info(stream, state, id, NULL, NULL, NULL, NULL);
 }
 
 EMU_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, int *state, unsigned long long *id, cudaGraph_t *graph,
-    const cudaGraphNode_t **dependencies, size_t *count) {
-    return capture_info(stream, state, id, graph, dependencies != NULL || count != NULL);
+    cudaGraphNode_t **dependencies, size_t *count) {
+    return capture_info(stream, state, id, graph, dependencies, NULL, count);
 }
 
 EMU_EXPORT cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, int *state, unsigned long long *id, cudaGraph_t *graph,
-    const cudaGraphNode_t **dependencies, const void **edges, size_t *count) {
-    return capture_info(stream, state, id, graph, dependencies != NULL || edges != NULL || count != NULL);
+    cudaGraphNode_t **dependencies, const void **edges, size_t *count) {
+    return capture_info(stream, state, id, graph, dependencies, edges, count);
+}
+
+EMU_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *nodes, size_t *count) {
+    return finish(emu_node_dependencies(node, nodes, count));
 }
 
 #endif
+
+EMU_EXPORT cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, int *type) {
+    return finish(emu_node_kind(node, type));
+}
 
 /* ---- graphs ---- */
 

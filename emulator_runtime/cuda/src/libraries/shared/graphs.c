@@ -135,16 +135,11 @@ int emu_graph_instantiate(emu_graph *graph, unsigned long long flags, emu_graph 
     return copy_graph(graph, true, flags, executable);
 }
 
-/* The number alone: a captured graph keeps the order of its work, not nodes that could be looked at one by one. */
-int emu_graph_count(emu_graph *graph, void **nodes, size_t *count) {
+int emu_graph_count(emu_graph *graph, emu_node **nodes, size_t *count) {
     if (count == NULL || !is_graph(graph)) {
         return EMU_INVALID_VALUE;
     }
-    if (nodes != NULL && emu_graph_nodes(graph) > 0) {
-        return EMU_NOT_SUPPORTED;
-    }
-    *count = emu_graph_nodes(graph);
-    return EMU_OK;
+    return emu_nodes_of_graph(graph, nodes, count);
 }
 
 int emu_graph_run(emu_graph *executable, void *stream) {
@@ -156,6 +151,7 @@ int emu_graph_run(emu_graph *executable, void *stream) {
 }
 
 void emu_graph_forget(emu_graph *graph) {
+    emu_nodes_forget(graph);
     pthread_mutex_lock(&lock);
     graph_record *record = pointer_map_remove(&records, graph);
     pthread_mutex_unlock(&lock);

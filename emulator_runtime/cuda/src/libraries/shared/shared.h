@@ -37,7 +37,7 @@ EMU_EXPORT const char *emu_error_text(int result);         /* "out of memory" */
 
 /* ---- handles.c: which of the objects made here are alive ---- */
 
-typedef enum { HANDLE_NONE, HANDLE_GRAPH_EXEC, HANDLE_USER_OBJECT, HANDLE_MODULE, HANDLE_POOL, HANDLE_LOG_CALLBACK } handle_kind;
+typedef enum { HANDLE_NONE, HANDLE_GRAPH_EXEC, HANDLE_USER_OBJECT, HANDLE_MODULE, HANDLE_POOL, HANDLE_LOG_CALLBACK, HANDLE_NODE } handle_kind;
 
 EMU_EXPORT bool emu_handle_add(const void *handle, handle_kind kind); /* false: out of memory */
 EMU_EXPORT bool emu_handle_is(const void *handle, handle_kind kind);
@@ -103,11 +103,12 @@ EMU_EXPORT int emu_capture_permits(void);
 /* ---- graphs.c ---- */
 
 typedef struct emu_user_object emu_user_object;
+typedef struct emu_node emu_node;
 
 EMU_EXPORT int emu_graph_new(emu_graph **graph);
 EMU_EXPORT int emu_graph_copy(emu_graph *graph, emu_graph **copy);
 EMU_EXPORT int emu_graph_instantiate(emu_graph *graph, unsigned long long flags, emu_graph **executable);
-EMU_EXPORT int emu_graph_count(emu_graph *graph, void **nodes, size_t *count);
+EMU_EXPORT int emu_graph_count(emu_graph *graph, emu_node **nodes, size_t *count);
 EMU_EXPORT int emu_graph_run(emu_graph *executable, void *stream);
 EMU_EXPORT int emu_graph_delete(emu_graph *graph, bool executable);
 /* Let go of the objects of a graph that the core has destroyed. */
@@ -119,6 +120,16 @@ EMU_EXPORT int emu_user_object_retain(emu_user_object *object, unsigned count);
 EMU_EXPORT int emu_user_object_release(emu_user_object *object, unsigned count);
 EMU_EXPORT int emu_graph_retain_object(emu_graph *graph, emu_user_object *object, unsigned count, unsigned flags);
 EMU_EXPORT int emu_graph_release_object(emu_graph *graph, emu_user_object *object, unsigned count);
+
+/* ---- nodes.c ---- */
+
+EMU_EXPORT int emu_nodes_of_graph(emu_graph *graph, emu_node **nodes, size_t *count);
+EMU_EXPORT int emu_node_dependencies(emu_node *node, emu_node **nodes, size_t *count);
+EMU_EXPORT int emu_node_kind(emu_node *node, int *kind); /* 0: kernel, 1: copy, 2: memset, 3: host function */
+/* The nodes that the next work of a captured stream will depend on; valid until the thread asks again. */
+EMU_EXPORT int emu_capture_dependencies(const emu_stream *stream, emu_graph *graph, emu_node ***nodes, size_t *count);
+/* The graph is gone. */
+EMU_EXPORT void emu_nodes_forget(emu_graph *graph);
 
 /* ---- memory.c ---- */
 
