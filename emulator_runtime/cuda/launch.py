@@ -53,8 +53,7 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """A device of the process: its GPU type, its UUID, and how much of the memory the process may use.
-    """
+    """A device of the process: its GPU type, its UUID, and how much of the memory the process may use."""
 
     gpu_type: str
     uuid: str
