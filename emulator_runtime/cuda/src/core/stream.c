@@ -299,6 +299,8 @@ emu_status stream_issue(emu_stream *stream, item *work) {
         return status;
     if (stream->capture != NULL)
         return capture_work(stream, work);
+    if (work->engine == &devices[stream->device].compute)
+        anchor_work(stream->device, work);
     work->issued_ns = dispatched(stream->device, work->dispatch_ns, wait_for_room(stream));
     status = follow_default(stream);
     if (status != EMU_OK)
@@ -467,9 +469,16 @@ emu_status emu_stream_query(emu_stream *stream) {
     return status;
 }
 
+/* The program has waited for a stream. */
+static void note_wait(const emu_stream *stream) {
+    if (stream_live(stream) && stream->end_ns >= devices[stream->device].last_end_ns)
+        anchor_waited(stream->device);
+}
+
 emu_status stream_wait_for_end(emu_stream *stream) {
     if (stream->first == NULL) {
         wait_until(stream->end_ns);
+        note_wait(stream);
         return device_usable(stream->device);
     }
     moment *tail = moment_new();
@@ -480,6 +489,7 @@ emu_status stream_wait_for_end(emu_stream *stream) {
     if (status == EMU_OK)
         wait_for_moment(tail);
     moment_release(tail);
+    note_wait(stream);
     return status == EMU_OK ? device_usable(stream->device) : status;
 }
 
@@ -513,6 +523,7 @@ emu_status emu_device_synchronize(int device) {
     }
     if (status == EMU_OK)
         wait_until(devices[device].last_end_ns);
+    anchor_waited(device);
     pthread_mutex_unlock(&core_lock);
     return status;
 }
