@@ -1,11 +1,12 @@
 """Training steps of torchvision models, as the GPEmu paper measured them: an unmodified CUDA program, run on emulated GPUs.
 
     emugpu run --warp --trace trace.json -- python tools/torchvision_steps.py steps MODELS BATCH_SIZES
+    emugpu run --warp -- python tools/torchvision_steps.py fits MODEL:BATCH_SIZE ...
     emugpu run --warp -- python tools/torchvision_steps.py limits MODEL:BATCH_SIZE ...
 
 `steps` prints [model, batch size, peak of the allocated bytes] for each, null if memory doesn't suffice. In the trace, what the
 last step gives to the device lies between two copies of MARK_BYTES; there are two such copies for each model and batch size.
-`limits` prints [model, batch size, bytes]: the least memory beside the context with which LIMIT_STEPS steps
+`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]; `limits` prints [model, batch size, bytes]: the least memory beside the context with which LIMIT_STEPS steps
 succeed, to within LIMIT_ACCURACY_BYTES. FP32, eager, input 3x224x224, SGD with momentum; gradients are set to zero, not to None, as
 PyTorch did then. CUBLAS_WORKSPACE_CONFIG=:0:0 leaves out cuBLAS's workspace, which PyTorch allocated elsewhere then.
 
@@ -78,6 +79,11 @@ def print_steps(models, batch_sizes):
             torch.cuda.empty_cache()
 
 
+def print_fits(pairs):
+    for name, batch_size in pairs:
+        print(json.dumps([name, batch_size, fits(name, batch_size)]), flush=True)
+
+
 def print_limits(pairs):
     total = torch.cuda.get_device_properties(0).total_memory
     for name, batch_size in pairs:
@@ -98,4 +104,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "steps":
         print_steps(sys.argv[2].split(","), [int(size) for size in sys.argv[3].split(",")])
     else:
-        print_limits([(name, int(size)) for name, size in (pair.split(":") for pair in sys.argv[2:])])
+        chosen = {"fits": print_fits, "limits": print_limits}[sys.argv[1]]
+        chosen([(name, int(size)) for name, size in (pair.split(":") for pair in sys.argv[2:])])
