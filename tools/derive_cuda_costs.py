@@ -1,4 +1,4 @@
-"""Derives the constants of the estimates of CUDA kernels (cuda.roofline in emulator_runtime/profiles/gpus.json) from published step times.
+"""Derives the constants of the estimates of CUDA kernels (cuda.roofline in gpus.json) from published step times.
 
 The work of a step comes from an unmodified program on emulated GPUs (tools/torchvision_steps.py), its time from the measurements
 that the GPEmu paper was built on. Per GPU type, eight constants of the formula in docs/cuda.md are fitted to all models and batch
@@ -28,6 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError
 from emulator_runtime.profiles.cuda_properties import PRECISIONS, Roofline, cuda_properties
@@ -46,9 +47,9 @@ CONVOLUTION, MEMORY_BOUND = 2, 4
 """`emu_work_kind` in the core."""
 
 # Where a fit begins, and how strongly it is held there: 1 means that a factor of e weighs as much as a step time wrong by that.
+# The models have few matrix products beside convolutions, so that their constants stay near where they begin.
 BEGIN = Roofline(0.6, 0.6, 0.75, 1.0, 8.0, 8.0, 2000.0, 25000.0)
 HOLD = Roofline(0.6, 0.6, 1.0, 0.5, 0.3, 0.6, 0.3, 0.1)
-HOLD_PART = 1.0
 OUTLIER = 0.1
 """Relative errors above this count by their size, not by its square."""
 
@@ -57,8 +58,8 @@ Key = tuple[str, int]  # model, batch size
 
 @dataclass(slots=True)
 class Products:
-    """Operations of convolutions, or of matrix products, of one number format; also divided by the products' narrow side, by their
-    depth, and by both: with these sums the formula needs no single piece of work."""
+    """Operations of convolutions, or of matrix products, of one number format; also divided by the products' narrow side, by
+    their depth, and by both: with these sums the formula needs no single piece of work."""
 
     operations: float = 0
     by_columns: float = 0
@@ -89,10 +90,9 @@ class StepWork:
     convolutions: dict[str, Products] = field(default_factory=dict)
     products: dict[str, Products] = field(default_factory=dict)
 
-    def add(self, event: Mapping[str, object]) -> None:
+    def add(self, event: Mapping[str, Any]) -> None:
         """An event of the core's trace. Copies from and to the host use no compute units."""
-        name, work = str(event["name"]), event["args"]
-        assert isinstance(work, dict)
+        name, work = event["name"], event["args"]
         if name.startswith("Memcpy") and name != "Memcpy DtoD":
             return
         self.works += 1
@@ -114,7 +114,10 @@ class StepWork:
             return cuda.operations_per_s[precision] or cuda.operations_per_s["fp32"]
 
         seconds = self.works * constants.kernel_ns / 1e9
-        seconds += sum(p.weighted(constants) / rate(name) for name, p in self.convolutions.items()) / constants.convolution_part
+        seconds += (
+            sum(p.weighted(constants) / rate(name) for name, p in self.convolutions.items())
+            / constants.convolution_part
+        )
         seconds += sum(p.weighted(constants) / rate(name) for name, p in self.products.items()) / constants.product_part
         moved = self.normalisation_bytes * constants.normalisation + self.other_bytes
         seconds += moved / (cuda.memory_bytes_per_s * constants.memory_part)
@@ -147,7 +150,9 @@ def derive(steps: Mapping[Key, StepWork], measured: Mapping[str, Mapping[Key, fl
         times = {key: seconds for key, seconds in measured[gpu_type].items() if key in steps}
         found[gpu_type] = fit(gpu_type, steps, times)
         print(f"\n{gpu_type}: {len(times)} steps\n  {found[gpu_type]}")
-        print(f"  now    {summary(errors(gpu_type, cuda_properties(gpu_type, 'tools').roofline, steps, times).values())}")
+        print(
+            f"  now    {summary(errors(gpu_type, cuda_properties(gpu_type, 'tools').roofline, steps, times).values())}"
+        )
         print(f"  fitted {summary(errors(gpu_type, found[gpu_type], steps, times).values())}")
         left_out = leave_one_out(gpu_type, steps, times, found[gpu_type])
         print(f"  models left out of the fit: {summary(left_out.values())}")
@@ -172,14 +177,17 @@ def run_steps(python: Path, models: Sequence[str], batch_sizes: Sequence[int]) -
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         sizes = ",".join(map(str, batch_sizes))
-        options = ["--gpu-type", RUN_ON, "--warp", "--trace", str(trace)]
-        command = [sys.executable, "-m", "emugpu", "run", *options, "--", str(python), str(PROGRAM), "steps", ",".join(models), sizes]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=os.environ | {"PYTHONWARNINGS": "ignore"})
+        words = ["--gpu-type", RUN_ON, "--warp", "--trace", str(trace), "--", str(python), str(PROGRAM), "steps"]
+        command = [sys.executable, "-m", "emugpu", "run", *words, ",".join(models), sizes]
+        environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
         if done.returncode:
             raise InputError("--run", f"{python} {PROGRAM} failed with status {done.returncode}")
         rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
         with trace.open(encoding="utf-8") as lines:
-            return {(model, batch): work for (model, batch, _), work in zip(rows, works_between_marks(lines), strict=True)}
+            return {
+                (model, batch): work for (model, batch, _), work in zip(rows, works_between_marks(lines), strict=True)
+            }
 
 
 def works_between_marks(lines: Iterable[str]) -> Iterator[StepWork]:
@@ -211,10 +219,11 @@ def read_steps(path: Path) -> dict[Key, StepWork]:
         raise InputError(str(path), f"isn't a file of steps, make one with --run: {error!r}") from error
 
 
-def _step_work(row: dict[str, object]) -> StepWork:
-    groups = {name: row.pop(name) for name in ("convolutions", "products")}
-    read = {name: {key: Products(**values) for key, values in group.items()} for name, group in groups.items()}  # type: ignore[attr-defined]
-    return StepWork(**row, **read)  # type: ignore[arg-type]
+def _step_work(row: dict[str, Any]) -> StepWork:
+    read = {}
+    for name in ("convolutions", "products"):
+        read[name] = {precision: Products(**sums) for precision, sums in row.pop(name).items()}
+    return StepWork(**row, **read)
 
 
 def read_measured(path: Path) -> dict[str, dict[Key, float]]:
@@ -237,7 +246,9 @@ def read_measured(path: Path) -> dict[str, dict[Key, float]]:
 # ---- the fit
 
 
-def errors(gpu_type: str, constants: Roofline, steps: Mapping[Key, StepWork], times: Mapping[Key, float]) -> dict[Key, float]:
+def errors(
+    gpu_type: str, constants: Roofline, steps: Mapping[Key, StepWork], times: Mapping[Key, float]
+) -> dict[Key, float]:
     """Estimate / measured time - 1."""
     return {key: steps[key].seconds(gpu_type, constants) / seconds - 1 for key, seconds in times.items()}
 
@@ -245,7 +256,7 @@ def errors(gpu_type: str, constants: Roofline, steps: Mapping[Key, StepWork], ti
 def fit(gpu_type: str, steps: Mapping[Key, StepWork], times: Mapping[Key, float], begin: Roofline = BEGIN) -> Roofline:
     """The constants with which the logarithms of estimate and time differ least, outliers damped, held near BEGIN."""
     anchor = [math.log(value) for value in asdict(BEGIN).values()]
-    hold = [HOLD_PART * value for value in asdict(HOLD).values()]
+    hold = list(asdict(HOLD).values())
 
     def residuals(x: Sequence[float]) -> list[float]:
         constants = _constants(x)
@@ -271,7 +282,9 @@ def _constants(x: Sequence[float]) -> Roofline:
     return Roofline(*map(math.exp, x))
 
 
-def least_squares(residuals: Callable[[Sequence[float]], list[float]], start: Sequence[float], rounds: int = 60) -> list[float]:
+def least_squares(
+    residuals: Callable[[Sequence[float]], list[float]], start: Sequence[float], rounds: int = 60
+) -> list[float]:
     """Levenberg-Marquardt with damped outliers: each residual r weighs 1 / sqrt(1 + (r / OUTLIER)^2)."""
     x, damping = list(start), 1e-2
     now = residuals(x)
@@ -304,7 +317,9 @@ def _loss(found: Iterable[float]) -> float:
     return sum(math.sqrt(1 + (r / OUTLIER) ** 2) - 1 for r in found)
 
 
-def _slopes(residuals: Callable[[Sequence[float]], list[float]], x: Sequence[float], now: Sequence[float]) -> list[list[float]]:
+def _slopes(
+    residuals: Callable[[Sequence[float]], list[float]], x: Sequence[float], now: Sequence[float]
+) -> list[list[float]]:
     """For each parameter, how the residuals change with it."""
     width = 1e-5
     moved = [residuals([*x[:i], x[i] + width, *x[i + 1 :]]) for i in range(len(x))]

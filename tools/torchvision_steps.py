@@ -6,9 +6,11 @@
 
 `steps` prints [model, batch size, peak of the allocated bytes] for each, null if memory doesn't suffice. In the trace, what the
 last step gives to the device lies between two copies of MARK_BYTES; there are two such copies for each model and batch size.
-`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]; `limits` prints [model, batch size, bytes]: the least memory beside the context with which LIMIT_STEPS steps
-succeed, to within LIMIT_ACCURACY_BYTES. FP32, eager, input 3x224x224, SGD with momentum; gradients are set to zero, not to None, as
-PyTorch did then. CUBLAS_WORKSPACE_CONFIG=:0:0 leaves out cuBLAS's workspace, which PyTorch allocated elsewhere then.
+`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]. `limits` prints [model, batch size, bytes]: the least memory
+beside the context with which they do, to within LIMIT_ACCURACY_BYTES.
+
+FP32, eager, input 3x224x224, SGD with momentum; gradients are set to zero, not to None, as PyTorch did then. With the variable
+CUBLAS_WORKSPACE_CONFIG=:0:0, the peak is without the 16 MiB that later releases of PyTorch allocate for cuBLAS.
 
 It needs torch and torchvision, and nothing of this project.
 """

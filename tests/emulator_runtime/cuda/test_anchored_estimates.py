@@ -43,9 +43,7 @@ class Steps:
         return float(self._library.emu_step_ns((Work * len(works))(*works), c_size_t(len(works)), c_double(factor)))
 
     def factor(self, works: Sequence[Work], step_ns: int) -> float:
-        return float(
-            self._library.emu_step_factor((Work * len(works))(*works), c_size_t(len(works)), c_int64(step_ns))
-        )
+        return float(self._library.emu_step_factor((Work * len(works))(*works), c_size_t(len(works)), c_int64(step_ns)))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +85,7 @@ def test_what_is_found_repeats(steps: Steps, step: list[int], warm_up: list[int]
     step = [*step, 9]
     keys = warm_up + step * 2
     found = steps.find(keys, len(step) * MS)
-    assert 0 < found
+    assert found > 0
     assert keys[-found:] == keys[-2 * found : -found]
     assert 0.4 * len(step) <= found <= len(step)
 
@@ -113,7 +111,9 @@ def test_a_program_that_waits_pays_for_its_launches(steps: Steps) -> None:
     ),
     factor=st.floats(0.1, 10),
 )
-def test_the_factor_gives_a_step_its_time(steps: Steps, works: list[tuple[int, int, bool, bool]], factor: float) -> None:
+def test_the_factor_gives_a_step_its_time(
+    steps: Steps, works: list[tuple[int, int, bool, bool]], factor: float
+) -> None:
     issued = [Work(index, *fields) for index, fields in enumerate(works)]
     issued[0].measured = False
     wanted_ns = round(steps.takes_ns(issued, factor))

@@ -18,12 +18,20 @@ DEMANGLED = "void add<float>(float*, int)"
 
 
 def kernel(name: str = ADD, dur: object = 4.5, **args: object) -> dict[str, object]:
-    return {"ph": "X", "cat": "kernel", "name": name, "dur": dur, "args": {"grid": [2, 1, 1], "block": [512, 1, 1]} | args}
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": name,
+        "dur": dur,
+        "args": {"grid": [2, 1, 1], "block": [512, 1, 1]} | args,
+    }
 
 
 def trace(tmp_path: Path, *events: object) -> Path:
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add"}, *events]}))
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add"}, *events]})
+    )
     return path
 
 
@@ -50,7 +58,10 @@ def test_a_gzipped_trace_is_read(tmp_path: Path) -> None:
         ('{"traceEvents": []}', "has no kernels; record it with activities="),
         (json.dumps([kernel(dur="long")]), r"traceEvents\[0\].dur: must be a duration"),
         (json.dumps([kernel(name="")]), r"traceEvents\[0\].name: must be the kernel's name"),
-        (json.dumps([kernel(grid=[1, 2])]), r"traceEvents\[0\].args.grid: must be three whole numbers above 0, not \[1, 2\]"),
+        (
+            json.dumps([kernel(grid=[1, 2])]),
+            r"traceEvents\[0\].args.grid: must be three whole numbers above 0, not \[1, 2\]",
+        ),
         (json.dumps([{**kernel(), "args": None}]), r"traceEvents\[0\].args: must have"),
     ],
 )
@@ -165,7 +176,10 @@ assert us(ADD, 50, 512) == 455
 def test_measured_times_are_not_anchored(run_core: Callable[..., str], tmp_path: Path) -> None:
     path = table(tmp_path, f"20000\t2,1,1\t512,1,1\t{DEMANGLED}")
     run_core(
-        LAUNCHES + 'assert us(ADD, 2, 512) == 20; assert us(b"unknown", 1, 32) == 3000', kernel_table=path, anchor=3, warp=1
+        LAUNCHES + 'assert us(ADD, 2, 512) == 20; assert us(b"unknown", 1, 32) == 3000',
+        kernel_table=path,
+        anchor=3,
+        warp=1,
     )
 
 

@@ -38,8 +38,8 @@ BATCH_SIZES = (16, 64, 128)
 MARK_BYTES = 12345
 MEMORY_BOUND = 4
 
-# What the measured processes could not use beside their allocations: with releases of CUDA before 11.7, a context loaded all kernels
-# of the program's libraries. The values fit most of the measured boundaries.
+# What the measured processes couldn't allocate: before CUDA 11.7, a context loaded all kernels of the program's libraries. With
+# these values most of the measured boundaries are met.
 CONTEXT_MIB = {A100: 2230, V100: 1300}
 BOUNDARY = 0.03
 
@@ -77,7 +77,9 @@ def steps(torch: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Pair, S
     models = ",".join(ProfileTable.bundled().models)
     rows = train(torch, options, "steps", models, ",".join(map(str, BATCH_SIZES)))
     with trace.open(encoding="utf-8") as lines:
-        return {(model, batch): Step(works, peak) for (model, batch, peak), works in zip(rows, sections(lines), strict=True)}
+        return {
+            (model, batch): Step(works, peak) for (model, batch, peak), works in zip(rows, sections(lines), strict=True)
+        }
 
 
 def train(torch: Path, options: Sequence[str], *words: str) -> list[list]:
@@ -105,9 +107,9 @@ def sections(lines: Iterator[str]) -> Iterator[list[dict[str, object]]]:
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as file:
-        return list(csv.DictReader(file))
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return list(csv.DictReader(text.splitlines()))
 
 
 # ---- memory
@@ -128,7 +130,7 @@ def test_peaks_of_memory_are_those_of_an_a100(steps: Mapping[Pair, Step], measur
 
 
 def test_memory_ends_where_it_ended_on_real_gpus(torch: Path, measurements: Path) -> None:
-    """The last measured batch size of a series that stopped is where memory ended; it may have been the same program's noise."""
+    """A series that stopped before a batch size of 256 is taken to have run out of memory."""
     lines, near, exact = [], 0, 0
     series = [row for row in rows_of(measurements / "coverage.csv") if row["gpu"] in CONTEXT_MIB]
     for gpu_type in CONTEXT_MIB:
@@ -161,7 +163,9 @@ def around(end: int) -> tuple[int, int]:
 def fitting(torch: Path, gpu_type: str, batches: Mapping[str, Sequence[int]]) -> dict[Pair, bool]:
     spec = gpu_spec(gpu_type, "test")
     usable = spec.memory_bytes - CONTEXT_MIB[gpu_type] * MIB
-    pairs = [f"{model}:{size}" for model, sizes in batches.items() for batch in sizes for size in with_next(batch, sizes)]
+    pairs = [
+        f"{model}:{size}" for model, sizes in batches.items() for batch in sizes for size in with_next(batch, sizes)
+    ]
     options = ["--gpu-type", gpu_type, "--memory", f"{(usable / MIB + context_mib(gpu_type)):.0f}MiB"]
     return {(model, batch): fits for model, batch, fits in train(torch, options, "fits", *dict.fromkeys(pairs))}
 
@@ -197,15 +201,17 @@ class Work(ctypes.Structure):
 def work_of(event: Mapping[str, object]) -> Work:
     arguments = event["args"]
     assert isinstance(arguments, dict)
-    numbers = {name: arguments[name] for name in ("precision", "flops", "bytes", "columns", "depth") if name in arguments}
+    numbers = {
+        name: arguments[name] for name in ("precision", "flops", "bytes", "columns", "depth") if name in arguments
+    }
     sizes = {name: (ctypes.c_uint * 3)(*arguments[name]) for name in ("grid", "block") if name in arguments}
     return Work(kind=arguments.get("kind", MEMORY_BOUND), name=str(event["name"]).encode(), **numbers, **sizes)
 
 
 @pytest.fixture
 def step_ms(libraries: Path, tmp_path: Path):
-    """`step_ms(works, gpu_type, step_ns)`: what the core makes of a step that is done again and again, in a process of its own. The
-    shortest of some steps counts, since emulated time goes on while the machine is busy with others."""
+    """`step_ms(works, gpu_type, step_ns)`: what the core makes of a step that is done again and again, in a process of its own.
+    The shortest of some steps counts, since emulated time goes on while the machine is busy with others."""
 
     def measure(works: Sequence[Work], gpu_type: str, step_ns: int | None = None) -> float:
         settings = tmp_path / "settings"
@@ -255,7 +261,7 @@ def test_times_of_steps_are_those_of_real_gpus(steps: Mapping[Pair, Step], measu
         if r["origin"] == "measured" and int(r["batch_size"]) in BATCH_SIZES
     }
     estimates, anchored = {}, {}
-    for (model, batch), step in steps.items():
+    for (model, batch), step in sorted(steps.items()):
         works = [work_of(event) for event in step.works]
         for gpu_type in (A100, V100, P100):
             real_s = measured.get((gpu_type, model, batch))
@@ -277,8 +283,11 @@ def test_times_of_steps_are_those_of_real_gpus(steps: Mapping[Pair, Step], measu
     assert max(map(abs, anchored.values())) <= 0.02, worst
 
 
-def print_times(measured: Mapping[tuple[str, str, int], float], estimates: Mapping[tuple[str, str, int], float]) -> None:
-    print(f"\n{'ms, estimate':22}" + "".join(f"{name + ' ' + str(b):>16}" for name in ("A100", "V100", "P100") for b in BATCH_SIZES))
+def print_times(
+    measured: Mapping[tuple[str, str, int], float], estimates: Mapping[tuple[str, str, int], float]
+) -> None:
+    columns = [f"{name} {batch}" for name in ("A100", "V100", "P100") for batch in BATCH_SIZES]
+    print(f"\n{'ms, estimate':22}" + "".join(f"{column:>16}" for column in columns))
     for model in sorted({model for _, model, _ in estimates}):
         cells = []
         for key in ((gpu_type, model, batch) for gpu_type in (A100, V100, P100) for batch in BATCH_SIZES):

@@ -85,6 +85,8 @@ void anchor_work(int device, item *work) {
         own->factor = settings.anchor;
         own->settled = settings.step_ns == 0;
     }
+    if (own->settled && own->factor == 1)
+        return;
     if (!own->settled && !remember(own, work))
         settle(own);
     if (!work->measured)
