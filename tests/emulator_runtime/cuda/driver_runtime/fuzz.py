@@ -12,7 +12,7 @@ from typing import Any
 from cuda_calls import byref, c_uint64, ctypes, cuda, driver, register
 
 SCRATCH = 1 << 16
-LARGE = (1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
+LARGE = (1 << 44, (1 << 63) - 1, (1 << 64) - 1)
 
 # o: output, i: number, s: bytes, r: a few, b: input (numbers), p: array of pointers, f: function, t: text, a digit: itself.
 # Handles: A address, C context, E event, G graph, X executable graph, K kernel, M module, P pool, S stream, U object, V memory without
@@ -34,8 +34,8 @@ cudaStreamWaitEvent SEi;cudaStreamGetPriority So;cudaStreamGetFlags So;cudaStrea
 cudaStreamAddCallback SfAi;cudaLaunchHostFunc SfA;cudaEventCreate >E;cudaEventCreateWithFlags >Ei;cudaEventDestroy E
 cudaEventRecord ES;cudaEventRecordWithFlags ESi;cudaEventQuery E;cudaEventSynchronize E;cudaEventElapsedTime oEE
 cudaThreadExchangeStreamCaptureMode b;cudaStreamBeginCapture Si;cudaStreamBeginCaptureToGraph SGbb0i;cudaStreamEndCapture S>G
-cudaStreamEndCapture S>G;cudaStreamIsCapturing So;cudaStreamGetCaptureInfo So>G000;cudaStreamGetCaptureInfo So>Gppo
-cudaGraphCreate >Gi;cudaGraphDestroy G;cudaGraphClone >GG;cudaGraphGetNodes Goo;cudaGraphGetNodes G0o;cudaGraphInstantiate >XGi
+cudaStreamEndCapture S>G;cudaStreamIsCapturing So;cudaStreamGetCaptureInfo Soo>G000;cudaStreamGetCaptureInfo Soo>Gooo
+cudaGraphCreate >Gi;cudaGraphDestroy G;cudaGraphClone >GG;cudaGraphGetNodes G0o;cudaGraphInstantiate >XGi
 cudaGraphExecGetFlags Xo;cudaGraphLaunch XS;cudaGraphUpload XS;cudaGraphExecDestroy X;cudaUserObjectCreate >UAfi1
 cudaUserObjectRetain Ui;cudaUserObjectRelease Ui;cudaGraphRetainUserObject GUii;cudaGraphReleaseUserObject GUi
 cudaGetFuncBySymbol >KK;cudaGetKernel >KK;cudaFuncGetAttributes oK;cudaFuncSetAttribute Kii;cudaKernelSetAttributeForDevice Kiii
@@ -57,7 +57,7 @@ cuMemMap As0V0;cuMemUnmap As;cuMemRetainAllocationHandle >VA;cuMemSetAccess Asb1
 cuMemcpy2D_v2 b;cuMemsetD8_v2 Ais;cuMemsetD32Async AisS;cuMemsetD2D16_v2 Asisr;cuStreamCreate >Si;cuStreamDestroy_v2 S;cuStreamQuery S
 cuStreamSynchronize S;cuStreamWaitEvent SEi;cuStreamGetCtx S>C;cuStreamWriteValue32_v2 SAii;cuStreamWriteValue64_v2 SAii
 cuEventCreate >Ei;cuEventDestroy_v2 E;cuEventRecord ES;cuEventQuery E;cuStreamBeginCapture_v2 Si;cuStreamEndCapture S>G
-cuStreamGetCaptureInfo_v2 So>G00;cuGraphInstantiateWithFlags >XGi;cuGraphLaunch XS;cuGraphExecDestroy X;cuGraphDestroy G
+cuStreamGetCaptureInfo_v2 Soo>G00;cuGraphInstantiateWithFlags >XGi;cuGraphLaunch XS;cuGraphExecDestroy X;cuGraphDestroy G
 cuModuleLoadData >Mb;cuModuleUnload M;cuModuleGetFunction >KMt;cuModuleGetGlobal_v2 ooMt;cuModuleGetFunctionCount oM
 cuModuleEnumerateFunctions oiM;cuLibraryLoadData >Mb000000;cuLibraryGetModule >MM;cuKernelGetFunction >KK;cuKernelGetLibrary >MK
 cuKernelGetName oK;cuKernelGetAttribute oiKi;cuKernelSetAttribute iiKi;cuFuncGetAttribute oiK;cuFuncSetAttribute Kii
@@ -81,7 +81,12 @@ class Fuzzer:
         self.handles["K"] += register("one", "two", "three")
         self.scratch = [ctypes.create_string_buffer(SCRATCH) for _ in range(8)]
         self.inputs = [(ctypes.c_int * 64)(*(self.random.randrange(4) for _ in range(64))) for _ in range(32)]
-        self.inputs += [(ctypes.c_int * 64)(), (ctypes.c_int * 64)(1, 0, 1, 0), (ctypes.c_int * 64)(1, 0, 3), (ctypes.c_int * 64)(1, 1, 1, 32, 1, 1)]
+        self.inputs += [
+            (ctypes.c_int * 64)(),
+            (ctypes.c_int * 64)(1, 0, 1, 0),
+            (ctypes.c_int * 64)(1, 0, 3),
+            (ctypes.c_int * 64)(1, 1, 1, 32, 1, 1),
+        ]
         for each in self.inputs:  # what some structures have at these places are pointers
             for position in (*range(4, 6), *range(8, 12), *range(20, 22)):
                 each[position] = 0
@@ -95,7 +100,9 @@ class Fuzzer:
     def run(self, count: int) -> None:
         for _ in range(count):
             if self.random.random() < 0.0005:
-                self.random.choice([cuda.cudaDeviceReset, lambda: driver.cuDevicePrimaryCtxReset_v2(self.random.randrange(3))])()
+                self.random.choice(
+                    [cuda.cudaDeviceReset, lambda: driver.cuDevicePrimaryCtxReset_v2(self.random.randrange(3))]
+                )()
             elif self.random.random() < 0.1:
                 self._copy()
             elif self.random.random() < 0.02:
@@ -179,7 +186,9 @@ class Fuzzer:
         stream = self._handle("S")
         if self.random.random() < 0.3:
             pitches = self.random.choice([32, 64, 4096]), self.random.choice([0, 64, 4096])
-            cuda.cudaMemcpy2DAsync(to, pitches[0], source, pitches[1], min(size, 64), self.random.randrange(4), kind, stream)
+            cuda.cudaMemcpy2DAsync(
+                to, pitches[0], source, pitches[1], min(size, 64), self.random.randrange(4), kind, stream
+            )
         else:
             cuda.cudaMemcpyAsync(to, source, size, kind, stream)
 

@@ -99,7 +99,16 @@ def test_attributes_of_kernels(run_cuda: Run) -> None:
 
 @pytest.mark.parametrize(
     ("threads", "shared_bytes", "blocks"),
-    [(32, 0, 32), (128, 0, 16), (1024, 0, 2), (1025, 0, 0), (96, 0, 21), (64, 20 * 1024, 7), (64, 163 * 1024, 1), (64, 164 * 1024, 0)],
+    [
+        (32, 0, 32),
+        (128, 0, 16),
+        (1024, 0, 2),
+        (1025, 0, 0),
+        (96, 0, 21),
+        (64, 20 * 1024, 7),
+        (64, 163 * 1024, 1),
+        (64, 164 * 1024, 0),
+    ],
 )
 def test_occupancy_of_compute_capability_8_0(run_cuda: Run, threads: int, shared_bytes: int, blocks: int) -> None:
     """32 registers a thread: by the 2,048 threads and the 32 blocks of a multiprocessor, and its 164 KiB of shared memory, of which
@@ -176,8 +185,12 @@ def cubin(kernels: dict[str, tuple[int, int]], variables: dict[str, int]) -> byt
     body += names
     body += b"\0" * (-len(body) % 8)
     header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
-    header += struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(sections), len(sections) - 1)
-    table = b"".join(struct.pack("<IIQQQQIIQQ", n, t, 0, 0, at, size, link, info, 1, 0) for n, t, at, size, link, info in sections)
+    header += struct.pack(
+        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(sections), len(sections) - 1
+    )
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", n, t, 0, 0, at, size, link, info, 1, 0) for n, t, at, size, link, info in sections
+    )
     return header + body + table
 
 
@@ -277,5 +290,7 @@ def test_functions_of_the_driver_by_name_and_version(run_cuda: Run) -> None:
 
 
 def test_internal_tables_are_not_answered(run_cuda: Run) -> None:
-    printed = run_cuda("driver.cuInit(0); expect(driver.cuGetExportTable(byref(out()), ctypes.create_string_buffer(16)), NOT_SUPPORTED)")
+    printed = run_cuda(
+        "driver.cuInit(0); expect(driver.cuGetExportTable(byref(out()), ctypes.create_string_buffer(16)), NOT_SUPPORTED)"
+    )
     assert "cuGetExportTable" in printed

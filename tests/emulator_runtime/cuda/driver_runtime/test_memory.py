@@ -46,6 +46,17 @@ def test_what_is_freed_must_be_the_base_of_an_allocation(run_cuda: Run) -> None:
     )
 
 
+def test_pinned_memory_is_the_hosts(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        expect(cuda.cudaMallocHost(byref(out()), 1 << 50), OUT_OF_MEMORY)
+        expect(cuda.cudaHostAlloc(byref(out()), 4096, 8), INVALID_VALUE)
+        expect(driver.cuMemHostAlloc(byref(out()), 1 << 50, 0), OUT_OF_MEMORY)
+        expect(cuda.cudaHostRegister(4096, 1 << 30, 0), INVALID_VALUE)  # there is no memory
+        """
+    )
+
+
 def test_no_bytes(run_cuda: Run) -> None:
     run_cuda(
         """

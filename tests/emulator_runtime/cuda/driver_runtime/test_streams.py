@@ -150,7 +150,9 @@ def test_a_graph_runs_what_was_captured(run_cuda: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(("mode", "thread_mode", "allowed"), [(0, 0, False), (0, 2, True), (1, 0, False), (2, 0, True), (2, 2, True)])
+@pytest.mark.parametrize(
+    ("mode", "thread_mode", "allowed"), [(0, 0, False), (0, 2, True), (1, 0, False), (2, 0, True), (2, 2, True)]
+)
 def test_calls_that_a_capture_forbids(run_cuda: Run, mode: int, thread_mode: int, allowed: bool) -> None:
     """cudaThreadExchangeStreamCaptureMode: 0 global, 1 of the thread, 2 relaxed."""
     run_cuda(

@@ -52,7 +52,7 @@ EMU_EXPORT CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
         return EMU_INVALID_VALUE;
     }
     TRY(emu_capture_permits());
-    return emu_memory_allocate(emu_current_device(), EMU_MEMORY_HOST, bytes, address);
+    return emu_memory_allocate_host(bytes, address);
 }
 
 EMU_EXPORT CUresult cuMemAllocHost_v2(void **address, size_t bytes) {

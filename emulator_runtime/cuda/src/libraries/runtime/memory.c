@@ -13,6 +13,9 @@ static int allocate(void **address, size_t bytes, emu_memory_kind kind) {
         *address = NULL;
         return EMU_OK;
     }
+    if (kind == EMU_MEMORY_HOST) {
+        return finish(emu_memory_allocate_host(bytes, address));
+    }
     return finish(emu_memory_allocate(emu_current_device(), kind, bytes, address));
 }
 

@@ -21,6 +21,15 @@ bool emu_memory_reachable(const void *address, size_t bytes) {
     return true;
 }
 
+int emu_memory_allocate_host(size_t bytes, void **address) {
+    size_t pages = (size_t)sysconf(_SC_PHYS_PAGES);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes / page >= pages) {
+        return EMU_OUT_OF_MEMORY;
+    }
+    return emu_memory_allocate(emu_current_device(), EMU_MEMORY_HOST, bytes, address);
+}
+
 int emu_memory_pin(void *address, size_t bytes, unsigned flags) {
     const unsigned known = 0xf; /* portable, mapped, memory of a device, read-only */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
