@@ -37,6 +37,8 @@ typedef struct {
 extern emu_settings settings;
 /* Read the file that EMUGPU_CUDA_SETTINGS names. Answers false, after a line in the log, if there is none or it is wrong. */
 bool settings_read(void);
+/* The device has this UUID. */
+void settings_name_device(emu_device_info *device, const char *uuid);
 
 /* ---- device.c ---- */
 
