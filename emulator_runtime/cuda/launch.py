@@ -55,13 +55,13 @@ class ProcessSettings:
 class DeviceSettings:
     """A device of the process: its GPU type, its UUID, and how much of the memory the process may use.
 
-    `shared`: its time is asked from the sharing manager.
+    `shown_as`: its name, if the GPU type is only like it.
     """
 
     gpu_type: str
     uuid: str
     memory_bytes: int
-    shared: bool = False
+    shown_as: str = ""
 
 
 def devices_of(gpu_type: str, count: int, node: str, memory_bytes: int | None = None) -> tuple[DeviceSettings, ...]:
@@ -146,9 +146,9 @@ def _device_values(device: DeviceSettings) -> Iterator[tuple[str, object]]:
     spec = replace(gpu_spec(device.gpu_type, "gpu_type"), memory_bytes=device.memory_bytes)
     cuda = cuda_properties(spec.gpu_type, "gpu_type")
     major, _, minor = spec.compute_capability.partition(".")
-    yield "name", cuda.name
+    yield "name", device.shown_as or cuda.name
     yield "uuid", device.uuid
-    yield "gpu_type", spec.gpu_type
+    yield "gpu_type", device.shown_as or spec.gpu_type
     yield "memory_bytes", spec.memory_bytes
     yield "context_bytes", min(cuda.context_bytes, spec.memory_bytes)
     yield "capability_major", major
@@ -165,4 +165,4 @@ def _device_values(device: DeviceSettings) -> Iterator[tuple[str, object]]:
     yield "memory_bytes_per_s", cuda.memory_bytes_per_s
     yield "host_link_bytes_per_s", spec.host_link_bytes_per_s
     yield "peer_link_bytes_per_s", spec.peer_link_bytes_per_s
-    yield "shared", device.shared
+    yield from ((field.name, getattr(cuda.roofline, field.name)) for field in fields(cuda.roofline))

@@ -21,6 +21,24 @@ PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
 @dataclass(frozen=True, slots=True)
+class Roofline:
+    """The constants of the estimates of kernels, as `emu_roofline` in the core has them; docs/cuda.md gives the formula.
+
+    The parts are of peak rates; a convolution's may exceed 1, where an algorithm needs fewer operations than the definition.
+    `dispatch_ns`: what the host that was measured with the GPU needs between two launches.
+    """
+
+    convolution_part: float
+    product_part: float
+    memory_part: float
+    normalisation: float
+    half_columns: float
+    half_depth: float
+    kernel_ns: float
+    dispatch_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class CudaProperties:
     """`name`: as nvidia-smi prints it. Clocks are the highest ones. `context_bytes`: memory that a process's context takes.
 
@@ -39,6 +57,7 @@ class CudaProperties:
     shared_bytes_per_block: int
     context_bytes: int
     operations_per_s: Mapping[str, float]
+    roofline: Roofline
     source: str
 
 
@@ -59,10 +78,16 @@ def cuda_properties(gpu_type: str, place: str) -> CudaProperties:
 @cache
 def _bundled() -> Mapping[str, CudaProperties]:
     rows = json.loads(_DATA.read_text(encoding="utf-8"))["gpus"]
-    return MappingProxyType({row["gpu_type"]: _properties(row["cuda"]) for row in rows})
+    fitted = {row["gpu_type"]: _roofline(row["cuda"]["roofline"]) for row in rows if "roofline" in row["cuda"]}
+    return MappingProxyType({row["gpu_type"]: _properties(row["gpu_type"], row["cuda"], fitted) for row in rows})
 
 
-def _properties(row: Mapping[str, Any]) -> CudaProperties:
+def _roofline(row: Mapping[str, float]) -> Roofline:
+    times = {"kernel_ns": row["kernel_us"] * 1000, "dispatch_ns": row["dispatch_us"] * 1000}
+    return Roofline(**{name: value for name, value in row.items() if not name.endswith("_us")}, **times)
+
+
+def _properties(gpu_type: str, row: Mapping[str, Any], fitted: Mapping[str, Roofline]) -> CudaProperties:
     return CudaProperties(
         name=row["name"],
         multiprocessors=row["multiprocessors"],
@@ -75,6 +100,7 @@ def _properties(row: Mapping[str, Any]) -> CudaProperties:
         shared_bytes_per_block=row["shared_kib_per_block"] * 1024,
         context_bytes=row["context_mib"] * MIB,
         operations_per_s=MappingProxyType({name: row["tera_per_s"][name] * 1e12 for name in PRECISIONS}),
+        roofline=fitted[row.get("roofline_of", gpu_type)],
         source=row["source"],
     )
 
@@ -99,5 +125,6 @@ def _instance(whole: CudaProperties, profile: MigProfile) -> CudaProperties:
         shared_bytes_per_block=whole.shared_bytes_per_block,
         context_bytes=int(whole.context_bytes * part),
         operations_per_s=MappingProxyType({name: rate * part for name, rate in whole.operations_per_s.items()}),
+        roofline=whole.roofline,
         source=whole.source,
     )

@@ -50,6 +50,18 @@ enum { EMU_MAX_DEVICES = 64 };
 
 typedef enum { EMU_FP64, EMU_FP32, EMU_TF32, EMU_FP16, EMU_BF16, EMU_FP8, EMU_INT8, EMU_PRECISIONS } emu_precision;
 
+/* How well work uses a device's peak rates: the roofline estimator's constants, fitted for each GPU type to published step times
+ * (emulator_runtime/profiles/gpus.json; docs/cuda.md has the formula). */
+typedef struct {
+    double convolution_part;  /* of the peak rate of operations; above 1 where algorithms need fewer of them (Winograd) */
+    double product_part;      /* of matrix products and attention */
+    double memory_part;       /* of the peak memory rate */
+    double normalisation;     /* memory traffic of normalisation layers and the like, as a multiple of one pass */
+    double half_columns, half_depth; /* a matrix product of this width or depth has half the rate of a large one */
+    double kernel_ns;         /* fixed time of a kernel on the device */
+    double dispatch_ns;       /* the host that was measured with the device needs so long between two launches */
+} emu_roofline;
+
 /* A device of the container, as its settings describe it. Rates are peaks of the data sheet. */
 typedef struct {
     int index;
@@ -70,7 +82,7 @@ typedef struct {
     double memory_bytes_per_s;
     double host_link_bytes_per_s; /* one direction */
     double peer_link_bytes_per_s; /* one direction; 0: through the host */
-    bool shared;                  /* its time is asked from the sharing manager */
+    emu_roofline roofline;
 } emu_device_info;
 
 /* Read the settings and prepare the devices; the first call does it, later ones return its result. */

@@ -37,6 +37,8 @@ typedef struct {
 extern emu_settings settings;
 /* Read the file that EMUGPU_CUDA_SETTINGS names. Answers false, after a line in the log, if there is none or it is wrong. */
 bool settings_read(void);
+/* The device has this UUID. */
+void settings_name_device(emu_device_info *device, const char *uuid);
 
 /* ---- device.c ---- */
 
@@ -46,6 +48,7 @@ typedef struct {
     const char *last_work;    /* the name of the last of them; the value rule goes by it */
     size_t used_bytes, peak_bytes;
     emu_stream *default_stream;
+    int64_t dispatched_ns;    /* when the measured host could have made the next launch */
     int blocking_streams;     /* streams that wait for the default stream, and it for them */
     int64_t last_end_ns;      /* the latest known end of any work */
     bool lost;
@@ -88,6 +91,7 @@ typedef struct item {
     struct item *next;
     item_kind kind;
     int64_t issued_ns;
+    int64_t dispatch_ns;              /* WORK: what the host of the measured machine needs for a launch */
     const char *name;
     int64_t duration_ns;              /* WORK, COPY */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */

@@ -635,9 +635,9 @@ void memory_fill(void *address, unsigned value, size_t size, size_t count) {
 }
 
 void emu_memory_written(void *address, size_t bytes) {
-    if (device_range(address) == NULL || !memory_contains(address, bytes))
-        return;
-    while (bytes > 0) {
+    pthread_mutex_lock(&core_lock);
+    bool whole = device_range(address) != NULL && memory_contains(address, bytes);
+    while (whole && bytes > 0) {
         range *target = device_range(address);
         size_t part = least(bytes, room_at(address));
         mark(target, address, part, true);
@@ -645,4 +645,5 @@ void emu_memory_written(void *address, size_t bytes) {
         address = (char *)address + part;
         bytes -= part;
     }
+    pthread_mutex_unlock(&core_lock);
 }

@@ -60,7 +60,14 @@ static const setting of_device[] = {
     DEVICE("memory_bytes_per_s", NUMBER, memory_bytes_per_s),
     DEVICE("host_link_bytes_per_s", NUMBER, host_link_bytes_per_s),
     DEVICE("peer_link_bytes_per_s", NUMBER, peer_link_bytes_per_s),
-    DEVICE("shared", FLAG, shared),
+    DEVICE("convolution_part", NUMBER, roofline.convolution_part),
+    DEVICE("product_part", NUMBER, roofline.product_part),
+    DEVICE("memory_part", NUMBER, roofline.memory_part),
+    DEVICE("normalisation", NUMBER, roofline.normalisation),
+    DEVICE("half_columns", NUMBER, roofline.half_columns),
+    DEVICE("half_depth", NUMBER, roofline.half_depth),
+    DEVICE("kernel_ns", NUMBER, roofline.kernel_ns),
+    DEVICE("dispatch_ns", NUMBER, roofline.dispatch_ns),
 };
 
 /* Answers false if `text` isn't a value of this type, or too long. */
@@ -110,8 +117,11 @@ static const char *take_line(char *key, const char *value) {
     if (strcmp(key, "device") == 0) {
         if (settings.device_count == EMU_MAX_DEVICES)
             return "there are at most 64 devices";
-        settings.devices[settings.device_count].index = settings.device_count;
-        settings.devices[settings.device_count].pci_bus = settings.device_count + 1;
+        settings.devices[settings.device_count] = (emu_device_info){
+            .index = settings.device_count,
+            .pci_bus = settings.device_count + 1,
+            .roofline = {.convolution_part = 0.6, .product_part = 0.6, .memory_part = 0.75, .normalisation = 1, .kernel_ns = 5000},
+        };
         settings.device_count++;
         return NULL;
     }
@@ -138,6 +148,7 @@ static unsigned hexadecimal(char digit) {
 /* The 16 bytes that "GPU-8-4-4-4-12" spells; a MIG instance's begins with "MIG-". */
 static void read_uuid(emu_device_info *device) {
     int digits = 0;
+    memset(device->uuid_bytes, 0, sizeof device->uuid_bytes);
     const char *text = strchr(device->uuid, '-');
     for (text = text == NULL ? device->uuid : text + 1; *text != '\0' && digits < 32; text++) {
         if (*text == '-')
@@ -145,6 +156,11 @@ static void read_uuid(emu_device_info *device) {
         unsigned char *byte = &device->uuid_bytes[digits++ / 2];
         *byte = (unsigned char)(*byte << 4 | (hexadecimal(*text) & 15));
     }
+}
+
+void settings_name_device(emu_device_info *device, const char *uuid) {
+    snprintf(device->uuid, sizeof device->uuid, "%s", uuid);
+    read_uuid(device);
 }
 
 static bool read_file(FILE *file, const char *path) {
@@ -171,6 +187,17 @@ static bool read_file(FILE *file, const char *path) {
     return true;
 }
 
+/* In a container, the file is there for all to read, and the token is in the environment. */
+static void take_token(void) {
+    const char *token = getenv("EMUGPU_TOKEN");
+    if (settings.token[0] != '\0' || token == NULL)
+        return;
+    if (strlen(token) >= sizeof settings.token)
+        emu_log(1, "EMUGPU_TOKEN is too long");
+    else
+        strcpy(settings.token, token);
+}
+
 bool settings_read(void) {
     settings = (emu_settings){.driver_version = 13020, .constant_ns = 5000, .anchor = 1, .log_level = 1};
     const char *path = getenv("EMUGPU_CUDA_SETTINGS");
@@ -185,6 +212,7 @@ bool settings_read(void) {
     }
     bool complete = read_file(file, path);
     fclose(file);
+    take_token();
     const char *level = getenv("EMUGPU_CUDA_LOG");
     if (level != NULL)
         settings.log_level = atoi(level);

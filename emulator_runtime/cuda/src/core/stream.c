@@ -284,13 +284,22 @@ static emu_status follow_default(emu_stream *stream) {
     return status;
 }
 
+/* When the measured machine's host would have made this launch: it may be slower than the one that runs the program. */
+static int64_t dispatched(int device, int64_t dispatch_ns, int64_t now_ns) {
+    if (dispatch_ns == 0)
+        return now_ns;
+    int64_t at_ns = later(now_ns, devices[device].dispatched_ns);
+    devices[device].dispatched_ns = at_ns + dispatch_ns;
+    return at_ns;
+}
+
 emu_status stream_issue(emu_stream *stream, item *work) {
     emu_status status = device_usable(stream->device);
     if (status != EMU_OK)
         return status;
     if (stream->capture != NULL)
         return capture_work(stream, work);
-    work->issued_ns = wait_for_room(stream);
+    work->issued_ns = dispatched(stream->device, work->dispatch_ns, wait_for_room(stream));
     status = follow_default(stream);
     if (status != EMU_OK)
         return status;

@@ -72,6 +72,7 @@ static emu_status launch(emu_stream *stream, const emu_work *work) {
                    .duration_ns = cost_of_work(stream->device, work), .work = *work};
     device->launches++;
     device->last_work = work->name;
+    issued.dispatch_ns = (int64_t)settings.devices[stream->device].roofline.dispatch_ns;
     return stream_issue(stream, &issued);
 }
 

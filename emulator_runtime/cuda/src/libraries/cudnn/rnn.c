@@ -333,7 +333,11 @@ static cudnn_status launch(const void *handle, const void *descriptor, const voi
     emu_precision precision = cudnn_precision(network->type, cudnn_math_allows_tensor_cores(network->math_type));
     int kernels = kernels_of(pass, network, data);
     work_amount whole = pass->amount(&shape);
-    work_amount each = {whole.flops / kernels, whole.bytes / kernels};
+    work_amount each = {.flops = whole.flops / kernels, .bytes = whole.bytes / kernels};
+    if (pass->in_steps) {
+        each.columns = data->tokens / data->steps; /* the sequences that are long enough for a step, on average */
+        each.depth = (double)output_size(network);
+    }
     cudnn_status status = CUDNN_STATUS_SUCCESS;
     for (int i = 0; i < kernels && status == CUDNN_STATUS_SUCCESS; i++)
         status = cudnn_launch(found, EMU_GEMM, pass->name, precision, each);
