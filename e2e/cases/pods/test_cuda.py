@@ -1,4 +1,4 @@
-"""Unmodified CUDA programs in pods: the image has PyTorch's CUDA build and nothing of emugpu (`emugpu cluster load emugpu-torch`)."""
+"""Unmodified CUDA programs in pods. Their image has PyTorch and nothing of emugpu: `emugpu cluster load emugpu-torch`."""
 
 from __future__ import annotations
 
