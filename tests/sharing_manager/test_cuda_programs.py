@@ -156,6 +156,19 @@ def test_a_program_may_fill_the_nominal_memory(daemon, program, uuids):
     output(program(daemon, daemon.grant("a", uuids[:1]), code))
 
 
+def test_the_devices_are_those_that_the_manager_names(start_daemon, program, uuids):
+    """The settings file may be older than a scheduler's choice."""
+    code = f"""
+        core.library.emu_device.restype = c_size_t
+        stream = core.stream()
+        core.launch(stream, 5)
+        core.synchronize(stream)
+        assert b"{uuids[1]}" in ctypes.string_at(core.library.emu_device(0), 512)
+    """
+    daemon = start_daemon("fifo")
+    output(program(daemon, daemon.grant("a", uuids[1:2]), code))
+
+
 def test_processes_of_one_container(daemon, program, uuids, eventually):
     """Each with a device of its own, so that neither has to ask; the second one doesn't begin the run again."""
     token = daemon.grant("a", uuids[:2])
