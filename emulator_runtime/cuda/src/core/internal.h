@@ -101,6 +101,7 @@ typedef struct item {
         const void *from;
         size_t to_pitch, from_pitch, width, rows;
         unsigned value;
+        bool to_known, from_known;    /* allocated or registered when the work was issued */
     } copy;
     moment *moment;                   /* MARK: to be set; WAIT: to be waited for */
     deferred_plan *plan;              /* DEFERRED */

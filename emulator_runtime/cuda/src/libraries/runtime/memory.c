@@ -85,7 +85,7 @@ EMU_EXPORT cudaError_t cudaFreeHost(void *address) {
         return EMU_OK;
     }
     TRY(emu_capture_permits());
-    return finish(emu_memory_free(EMU_MEMORY_HOST, address));
+    return finish(emu_memory_release_host(address));
 }
 
 EMU_EXPORT cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned flags) {
@@ -96,7 +96,7 @@ EMU_EXPORT cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned fl
 
 EMU_EXPORT cudaError_t cudaHostUnregister(void *address) {
     TRY(emu_use_context());
-    return finish(emu_memory_unregister(address));
+    return finish(emu_memory_unpin(address));
 }
 
 /* The device uses the host's address. */

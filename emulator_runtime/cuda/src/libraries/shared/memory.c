@@ -44,6 +44,23 @@ int emu_memory_pin(void *address, size_t bytes, unsigned flags) {
     return emu_memory_register(address, bytes, flags);
 }
 
+int emu_memory_release_host(void *address) {
+    emu_memory_info info;
+    if (!emu_memory_find(address, &info) || info.kind != EMU_MEMORY_HOST) {
+        return EMU_INVALID_VALUE;
+    }
+    emu_device_synchronize(info.device);
+    return emu_memory_free(EMU_MEMORY_HOST, address);
+}
+
+int emu_memory_unpin(void *address) {
+    emu_memory_info info;
+    if (emu_memory_find(address, &info)) {
+        emu_device_synchronize(info.device);
+    }
+    return emu_memory_unregister(address);
+}
+
 int emu_memory_release(void *address) {
     emu_memory_info info;
     if (address == NULL) {
