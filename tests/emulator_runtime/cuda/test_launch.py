@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,14 @@ def test_the_same_settings_are_the_same_file_that_others_cannot_read(tmp_path: P
     assert path.read_text(encoding="utf-8") == "one\n"
     assert path.stat().st_mode & 0o777 == 0o600
     assert len(list(path.parent.iterdir())) == 2
+
+
+def test_settings_that_nobody_uses_any_more_are_deleted(tmp_path: Path) -> None:
+    environ = {"EMUGPU_CACHE": str(tmp_path)}
+    old, recent = launch.write_settings("a", environ), launch.write_settings("b", environ)
+    os.utime(old, (0, 0))
+    launch.write_settings("c", environ)
+    assert recent.exists() and not old.exists()
 
 
 def test_the_environment_redirects_and_keeps_what_was_there(tmp_path: Path) -> None:
