@@ -197,7 +197,7 @@ emu_status emu_capture_begin(emu_stream *stream, emu_graph *graph) {
         status = EMU_INVALID_VALUE;
     else if (stream->is_default)
         status = EMU_CAPTURE_UNSUPPORTED;
-    else if (stream->capture != NULL)
+    else if (stream->capture != NULL || (graph != NULL && graph->capturing))
         status = EMU_INVALID_VALUE;
     if (status == EMU_OK) {
         capture *begun = pool_take(&capture_pool);

@@ -203,6 +203,19 @@ def test_waiting_breaks_a_capture(run_cuda: Run) -> None:
     )
 
 
+def test_a_graph_belongs_to_one_capture_at_a_time(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        one, other, graph = made(cuda.cudaStreamCreate), made(cuda.cudaStreamCreate), made(cuda.cudaGraphCreate, 0)
+        expect(cuda.cudaStreamBeginCaptureToGraph(one, graph, 0, 0, 0, 2), OK)
+        expect(cuda.cudaStreamBeginCaptureToGraph(other, graph, 0, 0, 0, 2), INVALID_VALUE)
+        expect(cuda.cudaGraphDestroy(graph), INVALID_VALUE)
+        expect(cuda.cudaStreamEndCapture(one, byref(out())), OK)
+        expect(cuda.cudaStreamBeginCaptureToGraph(other, graph, 0, 0, 0, 2), OK)
+        """
+    )
+
+
 def test_a_destroyed_stream_no_longer_captures(run_cuda: Run) -> None:
     run_cuda(
         "    MODE = 0"
