@@ -25,13 +25,13 @@ def test_the_file_begins_with_its_version_and_lists_process_and_devices() -> Non
     assert lines.count("name Tesla V100-PCIE-32GB") == 2
     assert "memory_bytes 34089205760" in lines
     assert "flops_fp16 112000000000000.0" in lines
-    assert "shared 0" in lines
+    assert "dispatch_ns 35700.0" in lines
 
 
 def test_the_core_knows_every_key() -> None:
     process = ProcessSettings(*[1 for _ in dataclasses.fields(ProcessSettings)])  # type: ignore[arg-type]
     known = (SOURCES / "core" / "settings.c").read_text(encoding="utf-8")
-    text = settings_text(process, [DeviceSettings("NVIDIA-H200", "GPU-1", 1 * GIB, shared=True)])
+    text = settings_text(process, [DeviceSettings("NVIDIA-H200", "GPU-1", 1 * GIB)])
     assert [key for key in sorted(keys(text)) if f'"{key}"' not in known] == []
 
 
