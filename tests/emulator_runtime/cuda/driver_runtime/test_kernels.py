@@ -117,7 +117,8 @@ def test_occupancy_of_compute_capability_8_0(run_cuda: Run, threads: int, shared
     run_cuda(
         f"""
         kernel, = register("kernel")
-        assert made(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor, kernel, {threads}, {shared_bytes}, kind=c_int) == {blocks}
+        occupancy = made(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor, kernel, {threads}, {shared_bytes}, kind=c_int)
+        assert occupancy == {blocks}
         expect(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor(byref(c_int()), kernel, 0, 0), INVALID_VALUE)
         """
     )
