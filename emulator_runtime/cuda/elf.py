@@ -49,8 +49,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ElfFile:
-    """What the dynamic linker would read of a file. `needed`: the SONAMEs of its DT_NEEDED entries. `needed_versions`: the versions
-    that these libraries must have, such as GLIBC_2.31."""
+    """What the dynamic linker would read of a file. `needed`: the SONAMEs of its DT_NEEDED entries. `needed_versions`: the
+    versions that these libraries must have, such as GLIBC_2.31."""
 
     soname: str
     needed: tuple[str, ...]
@@ -82,7 +82,7 @@ def _reading(path: Path, read: Callable[[mmap.mmap], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A symbol that a library defines, in one of its versions. `default`: the one that programs get which are linked to it now."""
+    """A symbol that a library defines, in one of its versions. `default`: the one to which programs are linked now."""
 
     name: str
     version: str
@@ -114,9 +114,7 @@ def _read(data: mmap.mmap, texts: re.Pattern[bytes] | None) -> ElfFile:
     return ElfFile(
         soname=next((text for tag, text in entries if tag == _SONAME), ""),
         needed=tuple(text for tag, text in entries if tag == _NEEDED),
-        needed_versions=frozenset(
-            name for _, _, name in _version_needs(data, sections, by_kind.get(_VERSION_NEEDS))
-        ),
+        needed_versions=frozenset(name for _, _, name in _version_needs(data, sections, by_kind.get(_VERSION_NEEDS))),
         wanted=wanted,
         defined=defined,
         texts=_matches(data, sections, texts) if texts else frozenset(),
@@ -162,9 +160,7 @@ def _version_libraries(data: mmap.mmap, sections: list[_Section], needs: _Sectio
     }
 
 
-def _version_needs(
-    data: mmap.mmap, sections: list[_Section], needs: _Section | None
-) -> Iterator[tuple[int, str, str]]:
+def _version_needs(data: mmap.mmap, sections: list[_Section], needs: _Section | None) -> Iterator[tuple[int, str, str]]:
     """Number, library and name of each version that the file wants of others."""
     if needs is None:
         return

@@ -1,9 +1,9 @@
 """Whether jobs fit on a device, by the memory rule of the way in which they share it (rules.py).
 
-Reservations are compared with the usable memory, which is less than the nominal one by what profiles leave out: CUDA contexts and
-fragmentation (domain/gpu.py). A measured reservation leaves nothing out and is compared with the nominal memory. Where both kinds
-share a device, each uses up its part of what it is compared with. Example: of 40 GB, 37 are usable; a profiled job of 18.5 GB uses
-up a half, and leaves a half of the nominal memory, 20 GB, for a process that measures.
+Reservations are compared with the usable memory, which is less than the nominal one by what profiles leave out: CUDA contexts
+and fragmentation (domain/gpu.py). A measured reservation leaves nothing out and is compared with the nominal memory. Where both
+kinds share a device, each uses up its part of what it is compared with. Example: of 40 GB, 37 are usable; a profiled job of
+18.5 GB uses up a half, and leaves a half of the nominal memory, 20 GB, for a process that measures.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Reservation:
     """The memory that one holder reserves on a device, in bytes; `peak_bytes` includes `persistent_bytes`.
 
-    `measured`: all that the process has of the device. Otherwise it is what a profile or a program states, without the CUDA context
-    and fragmentation.
+    `measured`: all that the process has of the device. Otherwise it is what a profile or a program states, without the CUDA
+    context and fragmentation.
     """
 
     persistent_bytes: int

@@ -306,9 +306,7 @@ def _with_uuid(uuid: str) -> Iterator[None]:
 
 
 def _managed(device: Device, mode: Mode) -> ManagedDevice:
-    memory = MemoryBook(
-        device.uuid, device.usable_memory_bytes, mode.memory, nominal_bytes=device.memory_bytes
-    )
+    memory = MemoryBook(device.uuid, device.usable_memory_bytes, mode.memory, nominal_bytes=device.memory_bytes)
     return ManagedDevice(device, arbiter_of(mode), memory, mode=mode, wanted=mode, engine=mode.engine())
 
 

@@ -260,6 +260,7 @@ def start_ranks(
     environment = {
         **os.environ,
         "PYTHONPATH": str(_ROOT),
+        "EMUGPU_CUDA_LIBRARIES": str(built()),
         "EMUGPU_CUDA_SETTINGS": str(settings),
         "EMUGPU_CUDA_STATISTICS": str(directory),
         "NCCL_SOCKET_IFNAME": "lo",

@@ -103,8 +103,7 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *now) {
 EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     struct timespec precise;
     clock_gettime(CLOCK_REALTIME, &precise);
-    if (now != NULL)
-        *now = (struct timeval){precise.tv_sec, precise.tv_nsec / 1000};
+    *now = (struct timeval){precise.tv_sec, precise.tv_nsec / 1000};
     if (zone != NULL)
         memset(zone, 0, sizeof(struct timezone));
     return 0;

@@ -37,6 +37,12 @@ def settings_text(devices: int = 1, device: dict[str, object] | None = None, **p
     return "\n".join(lines) + "\n"
 
 
+@pytest.fixture(autouse=True)
+def own_statistics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Devices of tests that run at the same time have the same UUIDs, but no memory in common."""
+    monkeypatch.setenv("EMUGPU_CUDA_STATISTICS", str(tmp_path))
+
+
 @pytest.fixture(scope="session")
 def libraries() -> Path:
     return built()

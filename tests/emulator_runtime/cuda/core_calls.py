@@ -98,13 +98,18 @@ class Core:
         self.call("emu_launch", stream, byref(Work(**fields)))
 
     def gate(self, *streams):
-        """An event in 300 ms, before which the streams do nothing: what is issued until then has exact times behind it."""
-        own = self.stream()
-        self.launch(own, 300)
+        """An event that the streams wait for, and a function that lets it happen: what is issued in between has exact times
+        behind it, however slow the host is."""
+        own, opened = self.stream(), []
+
+        def poll(ready_ns):
+            return opened[0] if opened else None
+
+        self.deferred(own, poll)
         event = self.record(own)
         for stream in streams:
             self.wait(stream, event)
-        return event
+        return event, lambda: opened.append(self.library.emu_now_ns())
 
     def record(self, stream, event=None):
         event = event or self.event()

@@ -82,7 +82,7 @@ def test_a_file_that_is_no_library(tmp_path):
 
 
 def test_a_compiler_that_knows_no_glibc_is_named(tmp_path):
-    with pytest.raises(BuildError, match="can't be compiled: .*false"):
+    with pytest.raises(BuildError, match=r"can't be compiled: .*false"):
         build(tmp_path / "libraries", "false")
 
 

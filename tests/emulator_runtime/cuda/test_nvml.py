@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from emulator_runtime.cuda.build import built
 from tests.support.nccl import settings_text
 
 pytestmark = pytest.mark.processes
@@ -88,6 +89,7 @@ def environment_of_two_devices(tmp_path: Path) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": str(_ROOT),
+        "EMUGPU_CUDA_LIBRARIES": str(built()),
         "EMUGPU_CUDA_SETTINGS": str(settings),
         "EMUGPU_CUDA_STATISTICS": str(tmp_path),
     }

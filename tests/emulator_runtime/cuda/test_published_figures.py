@@ -135,8 +135,7 @@ def test_memory_ends_where_it_ended_on_real_gpus(torch: Path, measurements: Path
     series = [row for row in rows_of(measurements / "coverage.csv") if row["gpu"] in CONTEXT_MIB]
     for gpu_type in CONTEXT_MIB:
         ends = {row["model"]: last_that_ran(row) for row in series if row["gpu"] == gpu_type}
-        batches = {model: sorted({end, *around(end)}) for model, end in ends.items()}
-        fits = fitting(torch, gpu_type, batches)
+        fits = fitting(torch, gpu_type, [(model, batch) for model, end in ends.items() for batch in wanted(end)])
         for model, end in ends.items():
             low, high = around(end)
             same = fits[model, end] and (end == 256 or not fits[model, end + 1])
@@ -160,19 +159,18 @@ def around(end: int) -> tuple[int, int]:
     return int(end * (1 - BOUNDARY)), int(end * (1 + BOUNDARY)) + 1
 
 
-def fitting(torch: Path, gpu_type: str, batches: Mapping[str, Sequence[int]]) -> dict[Pair, bool]:
+def wanted(end: int) -> tuple[int, ...]:
+    """The batch sizes to try; beyond 256 nothing was measured."""
+    low, high = around(end)
+    return (low, end) if end == 256 else (low, end, end + 1, high)
+
+
+def fitting(torch: Path, gpu_type: str, pairs: Sequence[Pair]) -> dict[Pair, bool]:
     spec = gpu_spec(gpu_type, "test")
-    usable = spec.memory_bytes - CONTEXT_MIB[gpu_type] * MIB
-    pairs = [
-        f"{model}:{size}" for model, sizes in batches.items() for batch in sizes for size in with_next(batch, sizes)
-    ]
-    options = ["--gpu-type", gpu_type, "--memory", f"{(usable / MIB + context_mib(gpu_type)):.0f}MiB"]
-    return {(model, batch): fits for model, batch, fits in train(torch, options, "fits", *dict.fromkeys(pairs))}
-
-
-def with_next(batch: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Beyond 256 nothing was measured."""
-    return (batch, batch + 1) if batch == sizes[1] and batch < 256 else (batch,) if batch <= 256 else ()
+    memory_mib = spec.memory_bytes / MIB - CONTEXT_MIB[gpu_type] + context_mib(gpu_type)
+    options = ["--gpu-type", gpu_type, "--memory", f"{memory_mib:.0f}MiB"]
+    rows = train(torch, options, "fits", *(f"{model}:{batch}" for model, batch in pairs))
+    return {(model, batch): fits for model, batch, fits in rows}
 
 
 def context_mib(gpu_type: str) -> float:

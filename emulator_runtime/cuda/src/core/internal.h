@@ -38,6 +38,8 @@ typedef struct {
 extern emu_settings settings;
 /* Read the file that EMUGPU_CUDA_SETTINGS names. Answers false, after a line in the log, if there is none or it is wrong. */
 bool settings_read(void);
+/* The device has this UUID. */
+void settings_name_device(emu_device_info *device, const char *uuid);
 
 /* ---- device.c ---- */
 
@@ -101,6 +103,7 @@ typedef struct item {
         const void *from;
         size_t to_pitch, from_pitch, width, rows;
         unsigned value;
+        bool to_known, from_known;    /* allocated or registered when the work was issued */
     } copy;
     moment *moment;                   /* MARK: to be set; WAIT: to be waited for */
     deferred_plan *plan;              /* DEFERRED */

@@ -104,11 +104,23 @@ static void take_notification(int device, const char *frame, const char *operati
     }
 }
 
+/* A scheduler may have given the container another device than the settings file says, as long as nobody had attached. */
+static void take_uuid(const connection *to, const char *device) {
+    char uuid[sizeof settings.devices[0].uuid];
+    emu_device_info *known = &settings.devices[to - connections];
+    if (to == &connections[MAIN] || !json_text(json_member(device, "uuid"), uuid, sizeof uuid) || strcmp(uuid, known->uuid) == 0)
+        return;
+    emu_log(2, "device %d is %s", known->index, uuid);
+    settings_name_device(known, uuid);
+}
+
 /* What an answer to `attach` says more than others. */
 static void take_attachment(connection *to, const char *frame) {
     const char *device = json_element(json_member(frame, "devices"), 0);
-    if (device != NULL)
+    if (device != NULL) {
         json_text(json_member(device, "mode"), to->mode, sizeof to->mode);
+        take_uuid(to, device);
+    }
     to->free_ns = json_integer(json_member(frame, "free_ns"), to->free_ns);
     if (json_member(frame, "ended") != NULL)
         to->last_ok = false; /* the container's run hasn't begun, or is over */

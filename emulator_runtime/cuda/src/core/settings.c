@@ -149,6 +149,7 @@ static unsigned hexadecimal(char digit) {
 /* The 16 bytes that "GPU-8-4-4-4-12" spells; a MIG instance's begins with "MIG-". */
 static void read_uuid(emu_device_info *device) {
     int digits = 0;
+    memset(device->uuid_bytes, 0, sizeof device->uuid_bytes);
     const char *text = strchr(device->uuid, '-');
     for (text = text == NULL ? device->uuid : text + 1; *text != '\0' && digits < 32; text++) {
         if (*text == '-')
@@ -156,6 +157,11 @@ static void read_uuid(emu_device_info *device) {
         unsigned char *byte = &device->uuid_bytes[digits++ / 2];
         *byte = (unsigned char)(*byte << 4 | (hexadecimal(*text) & 15));
     }
+}
+
+void settings_name_device(emu_device_info *device, const char *uuid) {
+    snprintf(device->uuid, sizeof device->uuid, "%s", uuid);
+    read_uuid(device);
 }
 
 static bool read_file(FILE *file, const char *path) {
@@ -214,6 +220,17 @@ static bool take_environment(void) {
     return step == NULL || step[0] == '\0' || settings.step_ns > 0;
 }
 
+/* In a container, the file is there for all to read, and the token is in the environment. */
+static void take_token(void) {
+    const char *token = getenv("EMUGPU_TOKEN");
+    if (settings.token[0] != '\0' || token == NULL)
+        return;
+    if (strlen(token) >= sizeof settings.token)
+        emu_log(1, "EMUGPU_TOKEN is too long");
+    else
+        strcpy(settings.token, token);
+}
+
 bool settings_read(void) {
     settings = (emu_settings){.driver_version = 13020, .constant_ns = 5000, .anchor = 1, .log_level = 1};
     const char *path = getenv("EMUGPU_CUDA_SETTINGS");
@@ -228,6 +245,7 @@ bool settings_read(void) {
     }
     bool complete = read_file(file, path);
     fclose(file);
+    take_token();
     complete &= take_environment();
     for (int i = 0; i < settings.device_count; i++)
         read_uuid(&settings.devices[i]);

@@ -56,7 +56,23 @@ static void ended_at(emu_stream *stream, int64_t end_ns) {
     device->last_end_ns = later(device->last_end_ns, end_ns);
 }
 
+/* Memory that the program freed before the work that uses it took place is gone, or somebody else's. */
+static bool still_there(const void *address, size_t bytes, bool known) {
+    int device;
+    return !known || (memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, bytes));
+}
+
+static bool memory_gone(const item *work) {
+    size_t rows = work->copy.rows, width = work->copy.width;
+    if (work->copy.from == NULL)
+        return !still_there(work->copy.to, width * rows, work->copy.to_known);
+    return !still_there(work->copy.to, (rows - 1) * work->copy.to_pitch + width, work->copy.to_known) ||
+           !still_there(work->copy.from, (rows - 1) * work->copy.from_pitch + width, work->copy.from_known);
+}
+
 static void move_data(const item *work) {
+    if (memory_gone(work))
+        return;
     if (work->copy.from == NULL) {
         memory_fill(work->copy.to, work->copy.value, work->copy.width, work->copy.rows);
         return;
@@ -179,8 +195,10 @@ bool streams_pending(void) {
     return pending_items > 0;
 }
 
+/* Wait for what may let pending work go on. Work that has joined a chunk meanwhile is awaited, too, however little it is. */
 static void wait_for_progress(void) {
     struct timespec until;
+    grant_flush();
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += RECHECK_NS;
     if (until.tv_nsec >= 1000000000) {

@@ -160,6 +160,8 @@ emu_status emu_copy_rows(emu_stream *stream, void *to, size_t to_pitch, const vo
     if (status == EMU_OK) {
         item copy = {.kind = ITEM_COPY,
                      .copy = {.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch, .width = width, .rows = rows}};
+        copy.copy.to_known = target != PLACE_PAGEABLE;
+        copy.copy.from_known = source != PLACE_PAGEABLE;
         choose_engine(stream, &copy, target, to_device, source, from_device, width * rows);
         status = stream_issue(stream, &copy);
         bool pageable = target == PLACE_PAGEABLE || source == PLACE_PAGEABLE;
@@ -189,7 +191,7 @@ emu_status emu_set(emu_stream *stream, void *address, unsigned value, size_t siz
         emu_work work = {.kind = EMU_MEMORY_BOUND, .name = "Memset", .bytes = (double)(size * count)};
         item fill = {.kind = ITEM_COPY, .name = work.name, .engine = &devices[stream->device].compute,
                      .duration_ns = cost_of_work(stream->device, &work),
-                     .copy = {.to = address, .width = size, .rows = count, .value = value}};
+                     .copy = {.to = address, .width = size, .rows = count, .value = value, .to_known = true}};
         status = known ? stream_issue(stream, &fill) : EMU_INVALID_VALUE;
     }
     pthread_mutex_unlock(&core_lock);

@@ -36,7 +36,10 @@ def settings_text(devices: int, kernel_ns: int, device: dict[str, object]) -> st
     """A settings file for equal devices on which each kernel takes `kernel_ns`."""
     lines = ["emugpu-cuda 1", "estimator constant", f"constant_ns {kernel_ns}"]
     for index in range(devices):
-        lines += [f"device {index}", f"uuid GPU-{uuid.uuid4()}"]  # processes with the same device would share its memory
+        lines += [
+            f"device {index}",
+            f"uuid GPU-{uuid.uuid4()}",
+        ]  # processes with the same device would share its memory
         lines += [f"{key} {value}" for key, value in (DEVICE | device).items()]
     return "\n".join(lines) + "\n"
 
@@ -54,7 +57,15 @@ def run_cuda(cuda_libraries: Path, tmp_path: Path) -> Callable[..., str]:
     each kernel takes.
     """
 
-    def run(code: str, *, release: int = 13, devices: int = 1, kernel_ns: int = 1_000_000, timeout_s: float = 60, **device: object) -> str:
+    def run(
+        code: str,
+        *,
+        release: int = 13,
+        devices: int = 1,
+        kernel_ns: int = 1_000_000,
+        timeout_s: float = 60,
+        **device: object,
+    ) -> str:
         file = tmp_path / "settings"
         file.write_text(settings_text(devices, kernel_ns, device), encoding="ascii")
         environment = os.environ | {
@@ -66,7 +77,12 @@ def run_cuda(cuda_libraries: Path, tmp_path: Path) -> Callable[..., str]:
         }
         program = "from cuda_calls import *\n" + textwrap.dedent(code)
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=timeout_s, check=False
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=timeout_s,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

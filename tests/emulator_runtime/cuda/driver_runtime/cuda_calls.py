@@ -82,14 +82,24 @@ def register(*names: str) -> list[int]:
     return symbols
 
 
-def launch(symbol: int, grid: tuple[int, int, int] = (1, 1, 1), block: tuple[int, int, int] = (32, 1, 1),
-           shared_bytes: int = 0, stream: int = 0) -> int:
+def launch(
+    symbol: int,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (32, 1, 1),
+    shared_bytes: int = 0,
+    stream: int = 0,
+) -> int:
     return cuda.cudaLaunchKernel(symbol, Dim3(*grid), Dim3(*block), 0, shared_bytes, stream)
 
 
 kept: list[Any] = []
 byref, c_int, c_uint, c_size_t, c_float, c_uint64 = (
-    ctypes.byref, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_float, ctypes.c_uint64
+    ctypes.byref,
+    ctypes.c_int,
+    ctypes.c_uint,
+    ctypes.c_size_t,
+    ctypes.c_float,
+    ctypes.c_uint64,
 )
 RELEASE = int(os.environ["CUDA_RELEASE"])
 cuda = Library(f"libcudart.so.{RELEASE}")

@@ -45,9 +45,10 @@ def test_wrong_launches_are_refused(run_cuda: Run) -> None:
     run_cuda(
         """
         kernel, = register("kernel")
-        for grid, block in (((0, 1, 1), (1, 1, 1)), ((1, 1, 1), (1025, 1, 1)), ((1, 1, 1), (32, 33, 1)), ((1, 65536, 1), (1, 1, 1)),
-                            ((1, 1, 1), (1, 1, 65)), ((1, 1, 1), (0, 1, 1)), ((1 << 31, 1, 1), (1, 1, 1))):
-            expect(launch(kernel, grid, block), INVALID_CONFIGURATION)
+        for grid in ((0, 1, 1), (1, 65536, 1), (1 << 31, 1, 1)):
+            expect(launch(kernel, grid, (1, 1, 1)), INVALID_CONFIGURATION)
+        for block in ((1025, 1, 1), (32, 33, 1), (1, 1, 65), (0, 1, 1)):
+            expect(launch(kernel, (1, 1, 1), block), INVALID_CONFIGURATION)
         handle = made(cuda.cudaGetFuncBySymbol, kernel)
         expect(driver.cuLaunchKernel(handle, 1, 1, 1, 1025, 1, 1, 0, 0, 0, 0), INVALID_VALUE)
         expect(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0), INVALID_HANDLE)
@@ -99,15 +100,25 @@ def test_attributes_of_kernels(run_cuda: Run) -> None:
 
 @pytest.mark.parametrize(
     ("threads", "shared_bytes", "blocks"),
-    [(32, 0, 32), (128, 0, 16), (1024, 0, 2), (1025, 0, 0), (96, 0, 21), (64, 20 * 1024, 7), (64, 163 * 1024, 1), (64, 164 * 1024, 0)],
+    [
+        (32, 0, 32),
+        (128, 0, 16),
+        (1024, 0, 2),
+        (1025, 0, 0),
+        (96, 0, 21),
+        (64, 20 * 1024, 7),
+        (64, 163 * 1024, 1),
+        (64, 164 * 1024, 0),
+    ],
 )
 def test_occupancy_of_compute_capability_8_0(run_cuda: Run, threads: int, shared_bytes: int, blocks: int) -> None:
-    """32 registers a thread: by the 2,048 threads and the 32 blocks of a multiprocessor, and its 164 KiB of shared memory, of which
-    a block takes 1 KiB more than it asks for."""
+    """32 registers a thread: by the 2,048 threads and the 32 blocks of a multiprocessor, and its 164 KiB of shared memory, of
+    which a block takes 1 KiB more than it asks for."""
     run_cuda(
         f"""
         kernel, = register("kernel")
-        assert made(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor, kernel, {threads}, {shared_bytes}, kind=c_int) == {blocks}
+        occupancy = made(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor, kernel, {threads}, {shared_bytes}, kind=c_int)
+        assert occupancy == {blocks}
         expect(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor(byref(c_int()), kernel, 0, 0), INVALID_VALUE)
         """
     )
@@ -176,8 +187,12 @@ def cubin(kernels: dict[str, tuple[int, int]], variables: dict[str, int]) -> byt
     body += names
     body += b"\0" * (-len(body) % 8)
     header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
-    header += struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(sections), len(sections) - 1)
-    table = b"".join(struct.pack("<IIQQQQIIQQ", n, t, 0, 0, at, size, link, info, 1, 0) for n, t, at, size, link, info in sections)
+    header += struct.pack(
+        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(sections), len(sections) - 1
+    )
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", n, t, 0, 0, at, size, link, info, 1, 0) for n, t, at, size, link, info in sections
+    )
     return header + body + table
 
 
@@ -225,7 +240,8 @@ def test_ptx_fat_binaries_and_other_images(run_cuda: Run) -> None:
         """
         expect(cuda.cudaSetDevice(0), OK)
         text = lambda value: ctypes.c_char_p(value)
-        ptx = ctypes.create_string_buffer(b"// made\\n.version 8.0\\n.target sm_80\\n.visible .entry one(\\n.param .u64 p\\n) { ret; }\\n.entry two { ret; }")
+        code = b"// made\\n.version 8.0\\n.visible .entry one(\\n.param .u64 p\\n) { ret; }\\n.entry two { ret; }"
+        ptx = ctypes.create_string_buffer(code)
         module = made(driver.cuModuleLoadData, ptx)
         assert made(driver.cuModuleGetFunctionCount, module, kind=c_uint) == 2
         made(driver.cuModuleGetFunction, module, text(b"two"))
@@ -277,5 +293,7 @@ def test_functions_of_the_driver_by_name_and_version(run_cuda: Run) -> None:
 
 
 def test_internal_tables_are_not_answered(run_cuda: Run) -> None:
-    printed = run_cuda("driver.cuInit(0); expect(driver.cuGetExportTable(byref(out()), ctypes.create_string_buffer(16)), NOT_SUPPORTED)")
+    printed = run_cuda(
+        "driver.cuInit(0); expect(driver.cuGetExportTable(byref(out()), ctypes.create_string_buffer(16)), NOT_SUPPORTED)"
+    )
     assert "cuGetExportTable" in printed

@@ -46,6 +46,17 @@ def test_what_is_freed_must_be_the_base_of_an_allocation(run_cuda: Run) -> None:
     )
 
 
+def test_pinned_memory_is_the_hosts(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        expect(cuda.cudaMallocHost(byref(out()), 1 << 50), OUT_OF_MEMORY)
+        expect(cuda.cudaHostAlloc(byref(out()), 4096, 8), INVALID_VALUE)
+        expect(driver.cuMemHostAlloc(byref(out()), 1 << 50, 0), OUT_OF_MEMORY)
+        expect(cuda.cudaHostRegister(4096, 1 << 30, 0), INVALID_VALUE)  # there is no memory
+        """
+    )
+
+
 def test_no_bytes(run_cuda: Run) -> None:
     run_cuda(
         """
@@ -134,7 +145,8 @@ def test_attributes_of_addresses(run_cuda: Run, release: int, size: int) -> None
             number = lambda at, n: int.from_bytes(attributes.raw[at:at + n], "little", signed=True)
             return number(0, 4), number(4, 4), number(8, 8), number(16, 8)
         expect(cuda.cudaSetDevice(1), OK)
-        address, host, managed = made(cuda.cudaMalloc, 4096), made(cuda.cudaMallocHost, 4096), made(cuda.cudaMallocManaged, 4096, 1)
+        address, host = made(cuda.cudaMalloc, 4096), made(cuda.cudaMallocHost, 4096)
+        managed = made(cuda.cudaMallocManaged, 4096, 1)
         assert of(address + 8) == (2, 1, address + 8, 0)
         assert of(host) == (1, 1, host, host)
         assert of(managed) == (3, 1, managed, managed)
@@ -199,6 +211,29 @@ def test_pools(run_cuda: Run) -> None:
         expect(cuda.cudaMemPoolGetAttribute(4711, 7, byref(value)), INVALID_VALUE)
         expect(cuda.cudaMemPoolDestroy(pool), INVALID_VALUE)
         expect(cuda.cudaMallocAsync(byref(out()), 1024 * MIB, 0), OUT_OF_MEMORY)
+        """
+    )
+
+
+def test_memory_is_freed_when_its_stream_gets_there(run_cuda: Run) -> None:
+    """A host function holds the stream up; a copy behind it still finds the data."""
+    run_cuda(
+        """
+        import threading
+        go = threading.Event()
+        wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: go.wait(10))
+        stream, back = made(cuda.cudaStreamCreate), made(cuda.cudaMallocHost, 4096)
+        data = ctypes.create_string_buffer(b"x" * 4096, 4096)
+        address = made(cuda.cudaMallocAsync, 4096, stream)
+        expect(cuda.cudaMemcpyAsync(address, data, 4096, 1, stream), OK)
+        expect(cuda.cudaLaunchHostFunc(stream, wait, 0), OK)
+        expect(cuda.cudaMemcpyAsync(back, address, 4096, 2, stream), OK)
+        expect(cuda.cudaFreeAsync(address, stream), OK)
+        expect(cuda.cudaPointerGetAttributes(ctypes.create_string_buffer(88), address), OK)
+        go.set()
+        expect(cuda.cudaStreamSynchronize(stream), OK)
+        assert ctypes.string_at(back, 4096) == data.raw
+        expect(cuda.cudaFreeAsync(address, stream), INVALID_VALUE)
         """
     )
 

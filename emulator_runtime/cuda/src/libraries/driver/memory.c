@@ -52,7 +52,7 @@ EMU_EXPORT CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
         return EMU_INVALID_VALUE;
     }
     TRY(emu_capture_permits());
-    return emu_memory_allocate(emu_current_device(), EMU_MEMORY_HOST, bytes, address);
+    return emu_memory_allocate_host(bytes, address);
 }
 
 EMU_EXPORT CUresult cuMemAllocHost_v2(void **address, size_t bytes) {
@@ -65,7 +65,7 @@ EMU_EXPORT CUresult cuMemFreeHost(void *address) {
         return EMU_INVALID_VALUE;
     }
     TRY(emu_capture_permits());
-    return emu_memory_free(EMU_MEMORY_HOST, address);
+    return emu_memory_release_host(address);
 }
 
 EMU_EXPORT CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
@@ -76,7 +76,7 @@ EMU_EXPORT CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned f
 
 EMU_EXPORT CUresult cuMemHostUnregister(void *address) {
     TRY(in_context());
-    return emu_memory_unregister(address);
+    return emu_memory_unpin(address);
 }
 
 /* The device uses the host's address. */

@@ -13,6 +13,9 @@ static int allocate(void **address, size_t bytes, emu_memory_kind kind) {
         *address = NULL;
         return EMU_OK;
     }
+    if (kind == EMU_MEMORY_HOST) {
+        return finish(emu_memory_allocate_host(bytes, address));
+    }
     return finish(emu_memory_allocate(emu_current_device(), kind, bytes, address));
 }
 
@@ -82,7 +85,7 @@ EMU_EXPORT cudaError_t cudaFreeHost(void *address) {
         return EMU_OK;
     }
     TRY(emu_capture_permits());
-    return finish(emu_memory_free(EMU_MEMORY_HOST, address));
+    return finish(emu_memory_release_host(address));
 }
 
 EMU_EXPORT cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned flags) {
@@ -93,7 +96,7 @@ EMU_EXPORT cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned fl
 
 EMU_EXPORT cudaError_t cudaHostUnregister(void *address) {
     TRY(emu_use_context());
-    return finish(emu_memory_unregister(address));
+    return finish(emu_memory_unpin(address));
 }
 
 /* The device uses the host's address. */

@@ -21,6 +21,15 @@ bool emu_memory_reachable(const void *address, size_t bytes) {
     return true;
 }
 
+int emu_memory_allocate_host(size_t bytes, void **address) {
+    size_t pages = (size_t)sysconf(_SC_PHYS_PAGES);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes / page >= pages) {
+        return EMU_OUT_OF_MEMORY;
+    }
+    return emu_memory_allocate(emu_current_device(), EMU_MEMORY_HOST, bytes, address);
+}
+
 int emu_memory_pin(void *address, size_t bytes, unsigned flags) {
     const unsigned known = 0xf; /* portable, mapped, memory of a device, read-only */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -33,6 +42,23 @@ int emu_memory_pin(void *address, size_t bytes, unsigned flags) {
         return EMU_INVALID_VALUE;
     }
     return emu_memory_register(address, bytes, flags);
+}
+
+int emu_memory_release_host(void *address) {
+    emu_memory_info info;
+    if (!emu_memory_find(address, &info) || info.kind != EMU_MEMORY_HOST) {
+        return EMU_INVALID_VALUE;
+    }
+    emu_device_synchronize(info.device);
+    return emu_memory_free(EMU_MEMORY_HOST, address);
+}
+
+int emu_memory_unpin(void *address) {
+    emu_memory_info info;
+    if (emu_memory_find(address, &info)) {
+        emu_device_synchronize(info.device);
+    }
+    return emu_memory_unregister(address);
 }
 
 int emu_memory_release(void *address) {

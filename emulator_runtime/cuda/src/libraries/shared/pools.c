@@ -1,7 +1,7 @@
 /* Memory pools: cudaMallocAsync and its kin.
  *
- * Memory is taken from the device when it is asked for, and given back when it is freed: a pool keeps no memory in reserve, so its
- * reserved bytes are its used bytes. Streams needn't be waited for, because kernels don't touch memory.
+ * Memory is taken from the device when it is asked for, and given back when the stream gets to where it is freed: a pool keeps no
+ * memory in reserve, so its reserved bytes are its used bytes.
  */
 #include "shared.h"
 
@@ -268,6 +268,22 @@ emu_memory_pool *emu_pool_forget(void *address) {
     return pool;
 }
 
+/* ---- freeing in the order of a stream: work of no duration ---- */
+
+static void *begin_free(void *address) {
+    return address;
+}
+
+static bool poll_free(void *address, int64_t ready_ns, int64_t *end_ns) {
+    (void)address;
+    *end_ns = ready_ns;
+    return true;
+}
+
+static void finish_free(void *address) {
+    emu_memory_free(EMU_MEMORY_DEVICE, address);
+}
+
 int emu_pool_free(void *address, void *stream) {
     emu_memory_info info;
     emu_stream *target = emu_stream_of(stream);
@@ -285,5 +301,6 @@ int emu_pool_free(void *address, void *stream) {
         return EMU_NOT_SUPPORTED;
     }
     emu_pool_forget(address);
-    return emu_memory_free(EMU_MEMORY_DEVICE, address);
+    emu_deferred work = {.begin = begin_free, .poll = poll_free, .done = finish_free, .plan = address, .name = "free"};
+    return emu_launch_deferred(target, &work);
 }

@@ -137,10 +137,15 @@ typedef enum { COPY_HOST_TO_HOST, COPY_HOST_TO_DEVICE, COPY_DEVICE_TO_HOST, COPY
 
 /* Whether the device may reach all of [address, address + bytes). */
 EMU_EXPORT bool emu_memory_reachable(const void *address, size_t bytes);
+/* Pinned memory; no more than the host has. */
+EMU_EXPORT int emu_memory_allocate_host(size_t bytes, void **address);
 /* cudaHostRegister, cuMemHostRegister. */
 EMU_EXPORT int emu_memory_pin(void *address, size_t bytes, unsigned flags);
 /* cudaFree, cuMemFree: memory of a device, managed memory, or of a pool; waits for the device, as a GPU's driver does. */
 EMU_EXPORT int emu_memory_release(void *address);
+/* Their counterparts for memory of the host wait as well. */
+EMU_EXPORT int emu_memory_release_host(void *address);
+EMU_EXPORT int emu_memory_unpin(void *address);
 EMU_EXPORT int emu_memory_copy(void *stream, void *to, const void *from, size_t bytes, int kind, bool blocking);
 /* `width` <= both pitches. */
 EMU_EXPORT int emu_memory_copy_rows(
