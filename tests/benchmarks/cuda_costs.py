@@ -272,7 +272,5 @@ def print_warp(python: Path, steps: int, waited_steps: int) -> None:
         f"{steps} steps of ResNet-50 on an H100 in warp: {host_s:.1f} s, of which the program computed {used_s:.1f} s; its clock "
         f"says {emulated_s:.1f} s"
     )
-    print(
-        f"  without warp {waited_s / waited_steps * steps:.1f} s, by {waited_steps} steps of {waited_s / waited_steps * 1e3:.1f} ms",
-        flush=True,
-    )
+    step_s = waited_s / waited_steps
+    print(f"  without warp {step_s * steps:.1f} s, by {waited_steps} steps of {step_s * 1e3:.1f} ms", flush=True)
