@@ -139,7 +139,7 @@ def test_memory_ends_where_it_ended_on_real_gpus(torch: Path, measurements: Path
         for model, end in ends.items():
             low, high = around(end)
             same = fits[model, end] and (end == 256 or not fits[model, end + 1])
-            close = fits[model, low] and (end == 256 or not fits[model, high])
+            close = fits[model, end] if end == 256 else fits[model, low] and not fits[model, high]
             exact, near = exact + same, near + close
             if end < 256:
                 lines.append(f"{gpu_type:24}{model:22}{end:5}  {'same' if same else 'near' if close else 'other'}")
@@ -162,7 +162,7 @@ def around(end: int) -> tuple[int, int]:
 def wanted(end: int) -> tuple[int, ...]:
     """The batch sizes to try; beyond 256 nothing was measured."""
     low, high = around(end)
-    return (low, end) if end == 256 else (low, end, end + 1, high)
+    return (end,) if end == 256 else (low, end, end + 1, high)
 
 
 def fitting(torch: Path, gpu_type: str, pairs: Sequence[Pair]) -> dict[Pair, bool]:
