@@ -89,13 +89,14 @@ static void *run_host_functions(void *unused) {
     for (;;) {
         while (host_count == 0)
             pthread_cond_wait(&host_work, &core_lock);
-        item *work = host_queue[earliest()];
+        int place = earliest();
+        item *work = host_queue[place];
         int64_t left_ns = work->start_ns - emu_now_ns();
         if (left_ns > LONGEST_WAIT_NS && !clock_warps()) {
             wait_up_to(&host_work, LONGEST_WAIT_NS);
             continue;
         }
-        host_queue[earliest()] = host_queue[--host_count];
+        host_queue[place] = host_queue[--host_count];
         pthread_mutex_unlock(&core_lock);
         clock_wait_until(work->start_ns);
         work->function(work->argument);
