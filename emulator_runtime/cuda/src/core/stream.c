@@ -105,7 +105,7 @@ static bool settle(emu_stream *stream, item *work) {
         if (work->engine == &devices[stream->device].compute) {
             emu_statistics_busy(stream->device, end_ns, work->duration_ns);
             if (!manager_shares(stream->device))
-                manager_worked(stream->device, start_ns, end_ns);
+                manager_worked(stream->device, start_ns, end_ns, work->duration_ns);
         }
         if (trace_wanted())
             trace_work(stream, work, start_ns, end_ns);
@@ -139,6 +139,7 @@ static bool settle(emu_stream *stream, item *work) {
 }
 
 static void clear(item *work) {
+    grant_release(work);
     moment_release(work->moment);
     if (work->kind != ITEM_DEFERRED)
         return;
@@ -312,14 +313,18 @@ static int64_t dispatched(int device, int64_t dispatch_ns, int64_t now_ns) {
 }
 
 emu_status stream_issue(emu_stream *stream, item *work) {
+    uint64_t id = stream->id;
     emu_status status = device_usable(stream->device);
     if (status != EMU_OK)
         return status;
     if (stream->capture != NULL)
         return capture_work(stream, work);
+    int64_t now_ns = wait_for_room(stream);
+    if (!stream_live(stream) || stream->id != id)
+        return EMU_INVALID_HANDLE; /* another thread destroyed it meanwhile */
     if (work->engine == &devices[stream->device].compute)
         anchor_work(stream->device, work);
-    work->issued_ns = dispatched(stream->device, work->dispatch_ns, wait_for_room(stream));
+    work->issued_ns = dispatched(stream->device, work->dispatch_ns, now_ns);
     status = follow_default(stream);
     if (status != EMU_OK)
         return status;
@@ -494,10 +499,11 @@ static void note_wait(const emu_stream *stream) {
 }
 
 emu_status stream_wait_for_end(emu_stream *stream) {
+    int device = stream->device; /* while this waits, another thread may destroy the stream */
     if (stream->first == NULL) {
         wait_until(stream->end_ns);
         note_wait(stream);
-        return device_usable(stream->device);
+        return device_usable(device);
     }
     moment *tail = moment_new();
     if (tail == NULL)
@@ -508,7 +514,7 @@ emu_status stream_wait_for_end(emu_stream *stream) {
         wait_for_moment(tail);
     moment_release(tail);
     note_wait(stream);
-    return status == EMU_OK ? device_usable(stream->device) : status;
+    return status == EMU_OK ? device_usable(device) : status;
 }
 
 emu_status emu_stream_synchronize(emu_stream *stream) {
