@@ -17,7 +17,7 @@ from cluster_harness.cache import Cache, content_key
 from cluster_harness.engine import Engine
 from cluster_harness.offline import image_archive, image_assembly
 from cluster_harness.offline.image_archive import ImageSpec, reference_of
-from cluster_harness.offline.image_assembly import FOLDERS, PACKAGES, PRODUCT, ImageAssembly
+from cluster_harness.offline.image_assembly import FOLDERS, PACKAGES, PRODUCT, TORCH_PLACE, ImageAssembly
 from cluster_harness.shell import BUILD_TIMEOUT_S, Shell
 from cluster_harness.steps import Steps
 from emulator_runtime.domain.errors import ClusterError
@@ -42,7 +42,10 @@ OPTIONAL = {
             "PYTHONPATH": "/opt/emugpu/packages:/opt/emugpu/site:/opt/emugpu/more",
             "PYTHONUNBUFFERED": "1",
         },
-    )
+    ),
+    "emugpu-torch": ImageSpec(
+        command=["python3"], env={"PATH": _PATH, "PYTHONPATH": f"/{TORCH_PLACE}", "PYTHONUNBUFFERED": "1"}
+    ),
 }
 """Images that only `emugpu cluster load NAME` builds."""
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deviceplugin.delivery import Delivery
-from deviceplugin.resources.offer import ContainerReply, Offer
+from deviceplugin.resources.offer import ContainerReply, Mount, Offer
+from emulator_runtime.cuda.build import REDIRECTOR
+from emulator_runtime.cuda.container import container_environment
 from emulator_runtime.node.grant_files import GrantFiles
-from emulator_runtime.node.layout import NodeLayout
+from emulator_runtime.node.layout import CONTAINER_CUDA_DIR, NodeLayout
 
 
 class Allocator:
@@ -34,8 +36,13 @@ class Allocator:
             raise
 
     def _grant(self, offer: Offer, device_ids: tuple[str, ...], minted: list[str]) -> ContainerReply:
-        token, record = self._grants.mint(offer.name, device_ids, offer.device_files(device_ids))
+        cuda = offer.cuda_settings(device_ids) if (self._layout.cuda_libraries / REDIRECTOR).is_file() else ""
+        token, record = self._grants.mint(offer.name, device_ids, offer.device_files(device_ids), cuda)
         minted.append(record.grant_id)
         edev = self._grants.edev_dir(record.grant_id)
         mounts = offer.mounts(self._layout, edev, Path.is_file)
-        return self._delivery.deliver(record.grant_id, offer.environment(device_ids, token), mounts)
+        variables = offer.environment(device_ids, token)
+        if cuda:
+            mounts += (Mount(str(self._grants.cuda_dir(record.grant_id)), CONTAINER_CUDA_DIR),)
+            variables |= container_environment()
+        return self._delivery.deliver(record.grant_id, variables, mounts)

@@ -52,7 +52,10 @@ class Changes:
 
 def offers_of(inventory: Inventory, *, host: bool, nvidia_smi: bool) -> list[Offer]:
     """The resources that a node with this inventory offers. `host`: also host slots, if the node belongs to a pool."""
-    gpus = [GpuOffer(inventory.node, resource, inventory.compat, nvidia_smi) for resource in inventory.resources]
+    gpus = [
+        GpuOffer(inventory.node, resource, inventory.compat, nvidia_smi, inventory.cuda)
+        for resource in inventory.resources
+    ]
     return [*gpus, *([HostSlotOffer()] if host and inventory.in_use else [])]
 
 

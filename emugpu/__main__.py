@@ -32,6 +32,8 @@ COMMANDS = {
     "cluster": "a Kubernetes cluster with emulated GPUs",
     "train": "train a model on the emulated GPUs of this container",
     "smi": "show the emulated GPUs of this container",
+    "run": "run an unmodified CUDA program on emulated GPUs",
+    "cuda": "the emulated CUDA libraries: compile them, scan a framework",
 }
 OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""

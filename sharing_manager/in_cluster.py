@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from emulator_runtime.cuda.container import container_settings
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Poller
@@ -251,11 +252,13 @@ class InCluster:
         inventory = self._manager.inventory
         resources = inventory.with_moved(self._manager.pods.moved).resources if inventory is not None else ()
         resource = next((resource for resource in resources if resource.name == grant.resource), None)
-        if resource is None or not grant.slots or not resource.by_id().keys() >= {*grant.slots}:
+        if inventory is None or resource is None or not grant.slots or not resource.by_id().keys() >= {*grant.slots}:
             return
         try:
             files = device_files(resource, self._settings.node, grant.slots)
             self.files.replace_device_files(grant.digest[:32], files)
+            settings = container_settings(inventory.cuda, resource, grant.slots)
+            self.files.replace_cuda_settings(grant.digest[:32], settings)
         except OSError as error:
             _log.error("%s: the device files of its container can't be written: %s", grant.name, error)
 

@@ -19,6 +19,8 @@ const (
 
 	noGPU    = "NVIDIA-SMI has failed because this container has no emulated GPU. Ask for emuGPU in the container's resources.limits."
 	notFound = "No devices were found"
+
+	cudaVariable = "EMUGPU_CUDA_SETTINGS" // set where the container may run CUDA programs
 )
 
 func main() {
@@ -73,6 +75,9 @@ func show(options options) int {
 	}
 	if len(lines) > 0 {
 		fmt.Println(strings.Join(lines, "\n"))
+	}
+	if problem := libcProblem("/"); problem != "" && os.Getenv(cudaVariable) != "" && !options.list && options.queryGPU == nil && options.queryApps == nil {
+		fmt.Fprintln(os.Stderr, "nvidia-smi: "+problem)
 	}
 	return 0
 }

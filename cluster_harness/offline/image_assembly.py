@@ -12,15 +12,27 @@ from cluster_harness import versions
 from cluster_harness.cache import Cache, content_key
 from cluster_harness.offline.image_archive import ImageSpec, write_image
 from cluster_harness.offline.node_rootfs import debian_rootfs
-from cluster_harness.shell import Shell
+from cluster_harness.shell import BUILD_TIMEOUT_S, Shell
 from cluster_harness.steps import Steps
 
 PACKAGES = ("deviceplugin", "emugpu", "emulator_runtime", "operators", "sharing_manager")
 """Our Python packages in the product's image."""
-FOLDERS = {"emugpu": "emugpu", "emugpu-redis": "redis", "emugpu-base-any": "base-any", "emugpu-scheduler": "scheduler"}
+FOLDERS = {
+    "emugpu": "emugpu",
+    "emugpu-redis": "redis",
+    "emugpu-base-any": "base-any",
+    "emugpu-scheduler": "scheduler",
+    "emugpu-torch": "torch",
+}
 """Each image's folder below images/."""
 PRODUCT = ("emugpu", "emugpu-scheduler")
 """Images that contain our Python packages."""
+TORCH_PLACE = "opt/torch"
+"""Where the image with PyTorch has its Python packages."""
+_BUILD_CUDA = (
+    "import sys, pathlib; from emulator_runtime.cuda.build import build; build(pathlib.Path(sys.argv[1]), flags=['-s'])"
+)
+_TORCHRUN = "#!/usr/bin/python3.11\nimport sys\n\nfrom torch.distributed.run import main\n\nsys.exit(main())\n"
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class ImageAssembly:
         wanted = self._requirements() if name == "emugpu" else []
         scripts = [self.checkout / "images/assemble", folder / "packages"]
         scripts += [folder / "finish", folder / "python"] if name == "emugpu" else []
+        scripts += [folder / "requirements.txt"] if name == "emugpu-torch" else []
         key = content_key(*scripts, versions.DEBIAN_SUITE, *wanted)
 
         def make(path: Path) -> None:
@@ -67,7 +80,29 @@ class ImageAssembly:
                     self._pip(path, wanted)
                     self.shell.run(folder / "finish", path, "site")
 
+            if name == "emugpu-torch":
+                with self.steps.step(f"{title}: install PyTorch (540 MB to download; 3 to 6 minutes)"):
+                    self._torch(path, folder / "requirements.txt")
+
         return self.cache.ensure(f"base-{name}", key, make)
+
+    def _torch(self, root: Path, requirements: Path) -> None:
+        """As in images/torch/Dockerfile. Byte code isn't bound to times of files, since layers have none."""
+        self._pip(root, ["--no-deps", "--requirement", str(requirements)], TORCH_PLACE)
+        shutil.rmtree(
+            root / TORCH_PLACE / "bin", ignore_errors=True
+        )  # its programs would look for this machine's Python
+        programs = root / "usr/local/bin"
+        programs.mkdir(parents=True, exist_ok=True)
+        for name in ("python", "python3"):
+            (programs / name).symlink_to("/usr/bin/python3.11")
+        (programs / "torchrun").write_text(_TORCHRUN, encoding="ascii")
+        (programs / "torchrun").chmod(0o755)
+        compiling = ("-m", "compileall", "-q", "-j0", "--invalidation-mode", "unchecked-hash")
+        self.shell.attempt(
+            *("chroot", root, "/usr/bin/python3.11", "-IS", *compiling, "/usr/lib/python3.11", f"/{TORCH_PLACE}"),
+            timeout_s=BUILD_TIMEOUT_S,
+        )  # some packages contain files that aren't meant for this Python
 
     def _requirements(self, *names: str) -> list[str]:
         script = self.checkout / "images/emugpu/requirements.py"
@@ -87,11 +122,12 @@ class ImageAssembly:
             finally:
                 shutil.rmtree(work, ignore_errors=True)
 
-    def _pip(self, root: Path, wanted: Sequence[str], folder: str = "site") -> None:
+    def _pip(self, root: Path, wanted: Sequence[str], place: str = "opt/emugpu/site") -> None:
         """Installs wheels with this process's pip, run by the image's Python: see images/emugpu/python."""
         pip = self.shell.run(sys.executable, "-c", "import pip; print(*pip.__path__)").strip()
-        options = ("--quiet", "--no-compile", "--only-binary=:all:", "--target", root / "opt/emugpu" / folder)
-        self.shell.run(self.checkout / "images/emugpu/python", root, pip, "install", *options, *wanted)
+        options = ("--quiet", "--no-compile", "--only-binary=:all:", "--target", root / place)
+        python = self.checkout / "images/emugpu/python"
+        self.shell.run(python, root, pip, "install", *options, *wanted, timeout_s=BUILD_TIMEOUT_S)
 
     def _product(self, base: Path, work: Path) -> Path:
         """A tree with /opt/emugpu/{packages,tools} and /usr/local/bin, compiled by the image's own Python."""
@@ -105,6 +141,8 @@ class ImageAssembly:
             shutil.copytree(self.checkout / package, home / "packages" / package, ignore=ignore)
         if (self.checkout / "smi/go.mod").exists():
             self._build_smi(home / "tools/nvidia-smi")
+        if (self.checkout / "emulator_runtime/cuda/build.py").exists():
+            shutil.copytree(self._cuda_libraries(), home / "tools/python/lib", symlinks=True)
         self.shell.run(self.checkout / "images/emugpu/finish", merged, "packages")
         tree = work / "tree"
         for part in ("opt/emugpu/packages", "opt/emugpu/tools", "usr/local/bin"):
@@ -112,6 +150,14 @@ class ImageAssembly:
             (merged / part).rename(tree / part)
         shutil.rmtree(merged)
         return tree
+
+    def _cuda_libraries(self) -> Path:
+        """The emulated CUDA libraries, compiled here; they run with the glibc of any image from 2.31 on."""
+        key = content_key(self.checkout / "emulator_runtime/cuda")
+        shell = self.shell.with_env(PYTHONPATH=str(self.checkout))
+        return self.cache.ensure(
+            "cuda-libraries", key, lambda path: shell.run(sys.executable, "-c", _BUILD_CUDA, path, cwd=self.checkout)
+        )
 
     def _build_smi(self, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +172,7 @@ class ImageAssembly:
 
         def make(path: Path) -> None:
             with self.steps.step(f"{title}: install Python packages"):
-                self._with_more(base, path, lambda merged: self._pip(merged, ["--no-deps", *wanted], "more"))
+                self._with_more(base, path, lambda merged: self._pip(merged, ["--no-deps", *wanted], "opt/emugpu/more"))
 
         return self.cache.ensure("base-emugpu-scheduler", key, make)
 

@@ -27,6 +27,9 @@ PROGRAMS = (
     "chroot",
     "tar",
     "go",
+    "cc",
+    "gcc",
+    "clang",
     "apt-get",
 )
 """The programs that requirements name. `programs.missing_clients` looks for the clients."""

@@ -119,6 +119,13 @@ def _go(host: Host, work: Work) -> Missing | None:
     return Missing("go", f"is {found}, older than {wanted}; it {' and '.join(uses)}", fix=fix)
 
 
+def _compiler(host: Host, _work: Work) -> Missing | None:
+    if host.programs & {"cc", "gcc", "clang"}:
+        return None
+    problem = "isn't installed; it compiles the CUDA libraries of the product's image"
+    return Missing("C compiler", problem, ("gcc", "libc6-dev"))
+
+
 def _pip(host: Host, _work: Work) -> Missing | None:
     if host.pip:
         return None
@@ -258,6 +265,7 @@ REQUIREMENTS = (
     _program("chroot", "coreutils", "images are built in a Debian root file system", _debian),
     _program("tar", "tar", "the node image is imported as a tar file", lambda _h, w: w.offline and w.builds_node_image),
     Requirement("go", lambda _h, w: w.builds_go, _go),
+    Requirement("C compiler", lambda _h, w: w.offline and w.builds_images, _compiler),
     Requirement("pip", lambda _h, w: w.offline and w.builds_images, _pip),
     Requirement("root", _as_root, _root),
     Requirement("capabilities", _as_root, _capabilities),

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from deviceplugin.resources.offer import AnnouncedDevice, Mount, common_mounts
 from deviceplugin.resources.preference import preferred
+from emulator_runtime.cuda.container import container_settings
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node import layout as names
 from emulator_runtime.node.device_files import device_files
-from emulator_runtime.node.inventory import Compat, ResourceEntry, split_device_id
+from emulator_runtime.node.inventory import Compat, Cuda, ResourceEntry, split_device_id
 from emulator_runtime.node.layout import NodeLayout
 
 
@@ -23,6 +24,7 @@ class GpuOffer:
     resource: ResourceEntry
     compat: Compat = field(default_factory=Compat)
     nvidia_smi: bool = True
+    cuda: Cuda = field(default_factory=Cuda)
 
     @property
     def name(self) -> str:
@@ -68,6 +70,9 @@ class GpuOffer:
 
     def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
         return device_files(self.resource, self.node, device_ids)
+
+    def cuda_settings(self, device_ids: Sequence[str]) -> str:
+        return container_settings(self.cuda, self.resource, device_ids)
 
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
         """The variables. If the container has several replicas of a device, the device is listed once. They name what the kubelet

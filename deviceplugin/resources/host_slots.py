@@ -58,6 +58,9 @@ class HostSlotOffer:
     def device_files(self, device_ids: Sequence[str]) -> dict[int, dict[str, object]]:
         return {}
 
+    def cuda_settings(self, device_ids: Sequence[str]) -> str:
+        return ""
+
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
         """The variables. In a container that also has a GPU they don't conflict: common variables have the same values."""
         return {

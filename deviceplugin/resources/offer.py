@@ -69,6 +69,10 @@ class Offer(Protocol):
         """The content of /edev/<index> for each device."""
         ...
 
+    def cuda_settings(self, device_ids: Sequence[str]) -> str:
+        """The file that describes the devices to CUDA programs; empty: the container gets nothing for such programs."""
+        ...
+
     def environment(self, device_ids: Sequence[str], token: str) -> dict[str, str]:
         """The container's environment variables."""
         ...

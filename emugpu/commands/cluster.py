@@ -31,8 +31,8 @@ from cluster_harness.request.flags import (
 from cluster_harness.request.spec import ClusterSpec, described, parse_name
 from cluster_harness.steps import PlainSteps, Steps
 from cluster_harness.up import Request
-from emugpu.commands.cluster_progress import TerminalSteps
-from emugpu.commands.console import result_console
+from emugpu.terminal.cluster_progress import TerminalSteps
+from emugpu.terminal.console import result_console
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import monotonic_ns
 

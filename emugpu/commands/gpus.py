@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rich import box
 from rich.table import Table
 
-from emugpu.commands.console import result_console
+from emugpu.terminal.console import result_console
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.mig import mig_profiles
 from emulator_runtime.domain.units import GIB

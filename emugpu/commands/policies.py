@@ -10,7 +10,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from emugpu.commands.console import result_console
+from emugpu.terminal.console import result_console
 from scheduler_sims.policies import POLICIES
 from scheduler_sims.policies.resolve import options_of
 

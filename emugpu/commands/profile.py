@@ -11,7 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from emugpu.commands.console import result_console
+from emugpu.terminal.console import result_console
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.step import StepProfile
 from emulator_runtime.domain.units import gib

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emugpu.commands.console import result_console
+from emugpu.terminal.console import result_console
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec

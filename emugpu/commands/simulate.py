@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from emugpu.commands.console import ProgressBars
 from emugpu.commands.runs import add_arguments, load, meta_of, write_results
+from emugpu.terminal.console import ProgressBars
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

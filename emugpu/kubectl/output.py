@@ -15,8 +15,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from emugpu.commands.console import PipedConsole
 from emugpu.smi.devices import clean
+from emugpu.terminal.console import PipedConsole
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.timing.host import sleep_ns

@@ -11,6 +11,7 @@ EmuGpuError
  |- PolicyError             a policy's plan can't be carried out
  |- LateError               a strict clock missed a deadline
  |- ClusterError            a cluster could not be started or kept running
+ |- BuildError              the emulated CUDA libraries can't be compiled
  `- ManagerUnavailableError the sharing manager doesn't answer                   (a retry helps)
 """
 
@@ -108,6 +109,12 @@ class ClusterError(EmuGpuError):
     """A cluster could not be started or kept running."""
 
     code = "cluster"
+
+
+class BuildError(EmuGpuError):
+    """The emulated CUDA libraries can't be compiled: there is no compiler, or it reports an error, which the message has."""
+
+    code = "build"
 
 
 class ManagerUnavailableError(EmuGpuError):

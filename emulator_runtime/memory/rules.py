@@ -8,10 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The memory that one holder reserves on a device, in bytes; `peak_bytes` includes `persistent_bytes`."""
+    """The memory that one holder reserves on a device, in bytes; `peak_bytes` includes `persistent_bytes`.
+
+    `measured`: all that the process has of the device. Otherwise it is what a profile or a program states, without the CUDA
+    context and fragmentation.
+    """
 
     persistent_bytes: int
     peak_bytes: int
+    measured: bool = False
 
 
 MemoryRule = Callable[[Iterable[Reservation]], int]

@@ -26,11 +26,13 @@ from pathlib import Path
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.json_document import parse
 from emulator_runtime.files import write_new, write_whole
+from emulator_runtime.node.layout import CUDA_SETTINGS
 
 VERSION = 1
 TOKEN_BYTES = 32
 GRANT_FILE = "grant.json"
 EDEV_DIR = "edev"
+CUDA_DIR = "cuda"
 LAST_FILE = ".last-minted"
 
 _GRANT_ID = re.compile(r"[0-9a-f]{32}")
@@ -69,9 +71,14 @@ class GrantFiles:
         self._last_ns: int | None = None
 
     def mint(
-        self, resource: str, device_ids: tuple[str, ...], device_files: Mapping[int, Mapping[str, object]]
+        self,
+        resource: str,
+        device_ids: tuple[str, ...],
+        device_files: Mapping[int, Mapping[str, object]],
+        cuda_settings: str = "",
     ) -> tuple[str, GrantRecord]:
         """Create a token for these devices; the grant is on disk before this returns. `device_files`: content of edev/<index>.
+        `cuda_settings`: content of cuda/settings; empty: there is no such directory.
 
         Raises OSError (for example for a full disk); the unfinished grant is removed then.
         """
@@ -81,7 +88,7 @@ class GrantFiles:
             record = GrantRecord(grant_id_of(token), digest, resource, device_ids, self._next_ns())
             unfinished = self._dir / f"{_UNFINISHED}{record.grant_id}"
             try:
-                _write_grant(unfinished, record, device_files)
+                _write_grant(unfinished, record, device_files, cuda_settings)
                 write_whole(self._dir / LAST_FILE, f"{record.minted_ns}\n", sync=False, mode=0o600)
                 unfinished.rename(self.path(record.grant_id))
             except OSError:
@@ -116,6 +123,13 @@ class GrantFiles:
         for name in before.keys() - wanted.keys():
             (edev / name).unlink(missing_ok=True)
 
+    def replace_cuda_settings(self, grant_id: str, text: str) -> None:
+        """CUDA programs that start from now on see the devices in `text`. Without effect if the container has no CUDA settings.
+        Raises OSError."""
+        file = self.cuda_dir(grant_id) / CUDA_SETTINGS
+        if file.exists() and file.read_text(encoding="utf-8") != text:
+            write_whole(file, text, sync=False, mode=0o644)
+
     def remove(self, grant_id: str) -> None:
         """Delete the directory of a grant, if it exists. Raises InputError for an invalid grant id."""
         if not _GRANT_ID.fullmatch(grant_id):
@@ -143,6 +157,10 @@ class GrantFiles:
     def edev_dir(self, grant_id: str) -> Path:
         """The directory that the grant's container sees as /edev."""
         return self._dir / grant_id / EDEV_DIR
+
+    def cuda_dir(self, grant_id: str) -> Path:
+        """The directory that the grant's container sees as CONTAINER_CUDA_DIR."""
+        return self._dir / grant_id / CUDA_DIR
 
     def _next_ns(self) -> int:
         """A time later than that of every grant so far, even if the wall clock was set back."""
@@ -190,11 +208,15 @@ def grant_id_of(token: str) -> str:
     return token_digest(token)[:32]
 
 
-def _write_grant(directory: Path, record: GrantRecord, device_files: Mapping[int, Mapping[str, object]]) -> None:
-    edev = directory / EDEV_DIR
-    edev.mkdir(parents=True)
-    for made in (directory, edev):
+def _write_grant(
+    directory: Path, record: GrantRecord, device_files: Mapping[int, Mapping[str, object]], cuda_settings: str
+) -> None:
+    edev, cuda = directory / EDEV_DIR, directory / CUDA_DIR
+    for made in (directory, edev, *([cuda] if cuda_settings else [])):
+        made.mkdir(parents=True)
         made.chmod(0o755)
+    if cuda_settings:
+        write_new(cuda / CUDA_SETTINGS, cuda_settings.encode(), sync=False, mode=0o644)
     for index, content in device_files.items():
         write_new(edev / str(index), _device_file(content), sync=False, mode=0o644)
     document = {

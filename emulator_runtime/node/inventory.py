@@ -1,6 +1,6 @@
 """The emulated GPUs of a node and their resource names, in one JSON format for a file, a Node's annotation and a pool.
 
-{"version": 1, "node": "worker1", "pool": "default", "compat": {"nvidiaEnv": false}, "resources": [
+{"version": 1, "node": "worker1", "pool": "default", "compat": {"nvidiaEnv": false}, "cuda": {"enabled": true}, "resources": [
   {"name": "emugpu.dev/emuGPU", "replicas": 1, "sharing": "exclusive", "failRequestsGreaterThanOne": false, "devices": [
     {"index": 0, "gpu_type": "A100-SXM4-80GB", "memory_bytes": 85899345920, "numa_node": 0, "link_group": 0,
      "healthy": true, "reason": ""}]}]}
@@ -47,6 +47,15 @@ class Compat:
     """What a pool imitates in addition. `nvidia_env`: containers also get NVIDIA's environment variables."""
 
     nvidia_env: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """What a pool's containers get for CUDA programs. `enabled`: the emulated libraries. `constant_ns`: the time of every kernel;
+    0: it follows from the kernel's operations and bytes."""
+
+    enabled: bool = True
+    constant_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,7 @@ class Inventory:
     resources: tuple[ResourceEntry, ...]
     pool: str = ""
     compat: Compat = field(default_factory=Compat)
+    cuda: Cuda = field(default_factory=Cuda)
     cleanup: bool = False
 
     def with_moved(self, moved: Mapping[str, str]) -> Inventory:
@@ -130,13 +140,15 @@ class Inventory:
             "pool": self.pool,
             "compat": {"nvidiaEnv": self.compat.nvidia_env},
             "resources": [_resource_json(resource) for resource in self.resources],
-        } | ({"cleanup": True} if self.cleanup else {})
+        }
+        document |= {} if self.cuda == Cuda() else {"cuda": _cuda_json(self.cuda)}
+        document |= {"cleanup": True} if self.cleanup else {}
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str, place: str) -> Inventory:
         """The inventory in `text`. Raises InputError naming `place` (a file, an annotation) and the path of the mistake."""
-        members = parse(text, place).members(("version", "node", "resources"), ("pool", "compat", "cleanup"))
+        members = parse(text, place).members(("version", "node", "resources"), ("pool", "compat", "cuda", "cleanup"))
         members["version"].whole(least=VERSION, most=VERSION)
         node = members["node"].text(least=1, most=253)
         resources = tuple(_resource(f, node) for f in members["resources"].elements())
@@ -150,6 +162,7 @@ class Inventory:
             resources=resources,
             pool=members["pool"].text(most=253) if "pool" in members else "",
             compat=_compat(members["compat"]) if "compat" in members else Compat(),
+            cuda=_cuda(members["cuda"]) if "cuda" in members else Cuda(),
             cleanup=cleanup,
         )
 
@@ -261,6 +274,18 @@ def mig_facts(device: Device) -> dict[str, object]:
 def _compat(document: Field) -> Compat:
     members = document.members((), ("nvidiaEnv",))
     return Compat(nvidia_env=members["nvidiaEnv"].flag() if "nvidiaEnv" in members else False)
+
+
+def _cuda(document: Field) -> Cuda:
+    members = document.members((), ("enabled", "constantNs"))
+    return Cuda(
+        enabled=members["enabled"].flag() if "enabled" in members else True,
+        constant_ns=members["constantNs"].whole(most=MAX_UNIT_NS) if "constantNs" in members else 0,
+    )
+
+
+def _cuda_json(cuda: Cuda) -> dict[str, object]:
+    return {"enabled": cuda.enabled, **({"constantNs": cuda.constant_ns} if cuda.constant_ns else {})}
 
 
 def _check_unique(document: Field, resources: tuple[ResourceEntry, ...]) -> None:

@@ -3,7 +3,9 @@
     run/            0755  manager.sock (0666)             mounted read-only at /run/emugpu
     admin/          0700  admin.sock (0600)
     grants/<id>/    0755  grant.json (0600), edev/<n>     edev/ is mounted read-only at /edev; beside <id>/: .last-minted
+                          cuda/settings                   cuda/ is mounted read-only at /run/emugpu-cuda
     tools/          0755  nvidia-smi, python/             mounted read-only at /usr/bin/nvidia-smi and /usr/local/emugpu
+                          python/lib/                     the emulated CUDA libraries
     state/          0700  manager.db, leases, lock
     inventory.json  0644  published by the manager, read by the device plugin
 
@@ -27,6 +29,11 @@ CONTAINER_MANAGER_SOCKET = "/run/emugpu/manager.sock"
 CONTAINER_EDEV_DIR = "/edev"
 CONTAINER_TOOLS_DIR = "/usr/local/emugpu"
 CONTAINER_NVIDIA_SMI = "/usr/bin/nvidia-smi"
+CONTAINER_CUDA_DIR = "/run/emugpu-cuda"
+CUDA_LIBRARIES = "lib"
+"""The directory of the emulated CUDA libraries in the tools' directory, on the node and in containers."""
+CUDA_SETTINGS = "settings"
+"""The file that tells these libraries which devices the container has."""
 
 TOKEN_VARIABLE = "EMUGPU_TOKEN"
 HOST_TOKEN_VARIABLE = "EMUGPU_HOST_TOKEN"
@@ -115,6 +122,10 @@ class NodeLayout:
     @property
     def python_dir(self) -> Path:
         return self.tools_dir / "python"
+
+    @property
+    def cuda_libraries(self) -> Path:
+        return self.python_dir / CUDA_LIBRARIES
 
     @property
     def state_dir(self) -> Path:

@@ -14,8 +14,8 @@ from pydantic import Field, StrictBool, StrictStr, model_validator
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.mig import COMPUTE_SLICES, placed, profile_of
-from emulator_runtime.domain.units import MAX_UNIT_NS, read_duration_ns
-from emulator_runtime.node.inventory import SHARING_MODES, Compat, is_resource_name
+from emulator_runtime.domain.units import MAX_UNIT_NS, NS_PER_S, read_duration_ns
+from emulator_runtime.node.inventory import SHARING_MODES, Compat, Cuda, is_resource_name
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.kube.documents import Key, object_at, text_at, whole_at
@@ -35,6 +35,8 @@ from operators.objects.forms import DURATION, Conditions, GpuType, Int32, Int64,
 from operators.objects.selectors import Selector
 
 _MOST_GPUS = 128
+_ROOFLINE = "roofline"
+_KERNEL_TIME = "^(roofline|[0-9]+([.][0-9]+)?(ns|us|ms|s))$"
 
 _RESOURCE_NAME = Rule(
     "write a name with a domain, such as emugpu.dev/emuGPU or nvidia.com/gpu; pods may say emuGPU for short (emugpu.dev/host is "
@@ -251,6 +253,26 @@ class Imitated(Part):
     nvidia_env: StrictBool = served(False, "Set NVIDIA_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES in containers too.")
 
 
+class CudaPrograms(Part):
+    """spec.cuda."""
+
+    enabled: StrictBool = served(
+        True, "Unmodified CUDA programs, such as PyTorch's CUDA build, run in containers with devices of this pool."
+    )
+    time: Annotated[
+        str,
+        text_type(
+            _KERNEL_TIME,
+            "is neither roofline nor a time above 0 and up to 1s, such as 20us",
+            most=32,
+            also=lambda text: text == _ROOFLINE or 0 < (read_duration_ns(text) or 0) <= NS_PER_S,
+        ),
+    ] = served(
+        _ROOFLINE,
+        "How long a kernel takes: roofline (by its operations and bytes, and the GPU's data sheet), or a time such as 20us.",
+    )
+
+
 class Emulated(Part):
     """spec.emulated; None: what the node really has."""
 
@@ -350,6 +372,9 @@ class PoolSpec(Part):
     imitated: Imitated = Field(
         Imitated.model_construct(), alias="compat", description="What the pool imitates beyond its own names."
     )
+    programs: CudaPrograms = Field(
+        CudaPrograms.model_construct(), alias="cuda", description="What containers get for CUDA programs."
+    )
     emulated: Emulated | None = Field(
         None,
         description="What each node emulates for EmuJobs to divide; what it really has where this is absent.",
@@ -401,6 +426,11 @@ class PoolSpec(Part):
     @property
     def compat(self) -> Compat:
         return Compat(nvidia_env=self.imitated.nvidia_env)
+
+    @property
+    def cuda(self) -> Cuda:
+        constant_ns = None if self.programs.time == _ROOFLINE else read_duration_ns(self.programs.time)
+        return Cuda(self.programs.enabled, constant_ns or 0)
 
     @property
     def nvidia_labels(self) -> bool:

@@ -79,6 +79,7 @@ def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
         resources=tuple(ResourceEntry(name, tuple(entries)) for name, entries in resources.items()),
         pool=pool,
         compat=spec.compat,
+        cuda=spec.cuda,
     )
     return apply_sharing(inventory, spec.sharing, f"{place}.sharing") if spec.sharing else inventory
 

@@ -143,7 +143,7 @@ class DevicePool:
         elif managed.device != entry.device:
             managed.replaced_for |= managed.holders
             managed.device = entry.device
-            managed.memory.resize(entry.device.usable_memory_bytes)
+            managed.memory.resize(entry.device.usable_memory_bytes, entry.device.memory_bytes)
         managed.wanted = mode
         if not mode.shared:  # nobody joins those who are there
             managed.arbiter = arbiter_of(mode, managed.arbiter.booking)
@@ -306,7 +306,7 @@ def _with_uuid(uuid: str) -> Iterator[None]:
 
 
 def _managed(device: Device, mode: Mode) -> ManagedDevice:
-    memory = MemoryBook(device.uuid, device.usable_memory_bytes, mode.memory)
+    memory = MemoryBook(device.uuid, device.usable_memory_bytes, mode.memory, nominal_bytes=device.memory_bytes)
     return ManagedDevice(device, arbiter_of(mode), memory, mode=mode, wanted=mode, engine=mode.engine())
 
 

@@ -325,7 +325,11 @@ class JobService:
         return {"ok": True, "start_ns": lease.start_ns, "end_ns": lease.end_ns}
 
     def _reserve(self, session: Session, message: Message) -> Message:
-        wanted = Reservation(whole(message, "persistent_bytes"), whole(message, "peak_bytes"))
+        wanted = Reservation(
+            whole(message, "persistent_bytes"),
+            whole(message, "peak_bytes"),
+            measured=message.get("measured") is True,
+        )
         self._manager.reserve(session, wanted, text(message, "resource", ""))
         return _OK
 

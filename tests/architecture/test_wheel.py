@@ -30,6 +30,8 @@ def test_the_wheel_is_complete_and_runs(tmp_path: Path) -> None:
     doubles = [name for name in names if "testing" in name or "fake" in name]
     assert doubles == ["scheduler_sims/testing.py"]  # for users who write policies
     assert {"cluster_harness/tools/go.mod", "sharing_manager/py.typed"} <= set(names)
+    cuda = "emulator_runtime/cuda"
+    assert {f"{cuda}/src/core/core.h", f"{cuda}/src/redirect.c", f"{cuda}/symbols/driver.txt"} <= set(names)
 
     site = tmp_path / "site"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)

@@ -833,7 +833,7 @@ def test_all_of_a_pool_can_be_said_in_values(render: Render) -> None:
         '{"name":"big","nodeSelector":{"matchExpressions":[{"key":"k","operator":"Exists"}]},"resourceName":"nvidia.com/gpu",'
         '"gpus":[{"type":"V100","count":2,"memory":"16Gi","linkGroupSize":2,"numaNodes":2,"resourceName":"a.b/c"}],'
         '"sharing":{"timeSlicing":{"resources":[{"name":"a.b/c","replicas":4,"devices":[0,1]}]}},'
-        '"emulated":{"cpu":24,"memory":"100Gi"},"compat":{"nvidiaLabels":true,"nvidiaEnv":true},"unhealthy":[{"node":"w1","index":0,"reason":"x"}]}'
+        '"emulated":{"cpu":24,"memory":"100Gi"},"cuda":{"enabled":true,"time":"20us"},"compat":{"nvidiaLabels":true,"nvidiaEnv":true},"unhealthy":[{"node":"w1","index":0,"reason":"x"}]}'
     )
     document = render(f"pools=[{pool}]")["EmuGPUPool", "big"]
     assert "name" not in document["spec"]

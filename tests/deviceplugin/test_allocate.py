@@ -14,7 +14,7 @@ import pytest
 
 from deviceplugin.api import deviceplugin_pb2 as pb
 from emulator_runtime.node.grant_files import GrantFiles
-from emulator_runtime.node.inventory import Compat
+from emulator_runtime.node.inventory import Compat, Cuda
 
 EMUGPU = "emugpu.dev/emuGPU"
 SHARED = "emugpu.dev/emuGPU.shared"
@@ -183,6 +183,43 @@ def test_preferred_over_the_socket(served, kubelet, resource):
     options = kubelet.stub(EMUGPU).GetDevicePluginOptions(pb.Empty(), timeout=5)
     assert options.get_preferred_allocation_available
     assert kubelet.stub(EMUGPU).PreStartContainer(pb.PreStartContainerRequest(), timeout=5) is not None
+
+
+def with_cuda_libraries(node):
+    node.layout.cuda_libraries.mkdir(parents=True)
+    (node.layout.cuda_libraries / "libemugpu_redirect.so").write_bytes(b"")
+
+
+def test_what_cuda_programs_need(node, kubelet, resource, grants):
+    with_cuda_libraries(node)
+    node.publish(resource(8))
+    node.start()
+    kubelet.wait_for(lambda: kubelet.devices(EMUGPU))
+    reply = kubelet.allocate(EMUGPU, list(resource(8).by_id())[2:4])
+    record = grants.read(reply.envs["EMUGPU_TOKEN"])
+    assert {name: reply.envs[name] for name in ("LD_AUDIT", "EMUGPU_CUDA_SETTINGS", "TRITON_LIBCUDA_PATH")} == {
+        "LD_AUDIT": "/usr/local/emugpu/lib/libemugpu_redirect.so",
+        "EMUGPU_CUDA_SETTINGS": "/run/emugpu-cuda/settings",
+        "TRITON_LIBCUDA_PATH": "/usr/local/emugpu/lib",
+    }
+    directory = grants.cuda_dir(record.grant_id)
+    assert ("/run/emugpu-cuda", str(directory), True) in [
+        (m.container_path, m.host_path, m.read_only) for m in reply.mounts
+    ]
+    assert [mode(directory), mode(directory / "settings")] == [0o755, 0o644]
+    text = (directory / "settings").read_text()
+    assert text.count("\nuuid GPU-") == 2
+    assert reply.envs["EMUGPU_TOKEN"] not in text
+
+
+def test_a_pool_without_cuda_programs(node, kubelet, resource, grants):
+    with_cuda_libraries(node)
+    node.publish(resource(1), cuda=Cuda(enabled=False))
+    node.start()
+    kubelet.wait_for(lambda: kubelet.devices(EMUGPU))
+    reply = kubelet.allocate(EMUGPU, list(resource(1).by_id()))
+    assert not reply.envs.keys() & {"LD_AUDIT", "EMUGPU_CUDA_SETTINGS"}
+    assert not grants.cuda_dir(grants.read(reply.envs["EMUGPU_TOKEN"]).grant_id).exists()
 
 
 def test_cdi_specs_live_as_long_as_their_grants(node, kubelet, resource, grants, eventually):

@@ -19,7 +19,7 @@ from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.state import KIND, ClusterState
 from cluster_harness.steps import Progress
 from emugpu.commands import cluster
-from emugpu.commands.cluster_progress import TerminalSteps
+from emugpu.terminal.cluster_progress import TerminalSteps
 from emulator_runtime.domain.errors import InputError
 
 SPEC = ClusterSpec("emugpu", (PoolSpec("default", 2, 8, "A100"),))

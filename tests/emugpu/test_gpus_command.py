@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from emugpu.commands import console, gpus
+from emugpu.commands import gpus
+from emugpu.terminal import console
 from emulator_runtime.domain.units import GIB
 
 

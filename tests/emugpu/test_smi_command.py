@@ -279,6 +279,17 @@ def test_one_version_everywhere() -> None:
     assert project == VERSION == in_go
 
 
+def test_images_without_a_glibc_for_cuda_programs() -> None:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("go is not installed, so its tests can't run")
+    environ = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+    done = subprocess.run(
+        [go, "test", "./..."], cwd=ROOT / "smi", env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("which", ["python", "go"])
 def test_a_loop_goes_on_until_it_is_ended(
     which: str, environ: Callable[[Case], contextlib.AbstractContextManager[dict[str, str]]], nvidia_smi: list[str]

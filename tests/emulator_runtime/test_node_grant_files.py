@@ -42,6 +42,20 @@ def test_what_was_minted_can_be_read(files, tmp_path):
     assert json.loads((files.edev_dir(record.grant_id) / "7").read_text()) == {"uuid": "GPU-b"}
 
 
+def test_settings_for_cuda_programs(files):
+    _, without = files.mint("a.b/c", IDS, {0: {}})
+    _, record = files.mint("a.b/c", IDS, {0: {}}, "one")
+    file = files.cuda_dir(record.grant_id) / "settings"
+    assert (file.read_text(), file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == ("one", 0o644, 0o755)
+    inode = file.stat().st_ino
+    files.replace_cuda_settings(record.grant_id, "one")
+    assert file.stat().st_ino == inode
+    files.replace_cuda_settings(record.grant_id, "two")
+    assert file.read_text() == "two"
+    files.replace_cuda_settings(without.grant_id, "two")  # nothing mounts it
+    assert not files.cuda_dir(without.grant_id).exists()
+
+
 def test_nothing_on_disk_tells_the_token(files, tmp_path):
     token, record = files.mint("a.b/c", IDS, {0: {}})
     assert token not in "".join(

@@ -13,6 +13,7 @@ from emulator_runtime.domain.gpu import Device, MigPlace, device_uuid
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.node.inventory import (
     Compat,
+    Cuda,
     DeviceEntry,
     Inventory,
     ResourceEntry,
@@ -56,6 +57,9 @@ def test_the_contracts_example():
     resource = ResourceEntry("emugpu.dev/emuGPU", (entry,), 2, True, "fair", 30 * NS_PER_S)
     assert inventory == Inventory("worker1", (resource,), "default", Compat(True))
     assert json.loads(inventory.to_json()) == GOOD
+    programs = Inventory.from_json(json.dumps(GOOD | {"cuda": {"enabled": False, "constantNs": 5}}), "inventory.json")
+    assert programs.cuda == Cuda(enabled=False, constant_ns=5)
+    assert Inventory.from_json(programs.to_json(), "") == programs
     uuid = device_uuid("worker1", 3)
     assert resource.device_ids(entry) == (f"{uuid}::0", f"{uuid}::1")
     assert list(inventory.entries()) == [entry]
@@ -93,6 +97,7 @@ DEVICE = GOOD["resources"][0]["devices"][0]
         (changed(["node"], ""), "here: node: must be a text of 1 to 253 characters"),
         (changed(["node"], "\ud800"), "here: node: must be a text"),
         (changed(["nodes"], 1), "here: unknown field 'nodes'; did you mean node"),
+        (changed(["cuda"], {"enabled": 1}), "here: cuda.enabled: must be true or false, not 1"),
         (changed(["compat"], {"nvidiaEnv": 1}), "here: compat.nvidiaEnv: must be true or false, not 1"),
         (changed(["resources"], {}), "here: resources: must be an array, not an object"),
         (changed(["resources", 0, "name"], "emuGPU"), "resources[0].name: 'emuGPU' is no name of an extended resource"),

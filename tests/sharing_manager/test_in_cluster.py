@@ -6,13 +6,14 @@ import pytest
 
 import sharing_manager.kubernetes
 import sharing_manager.store
+from emulator_runtime.cuda.container import container_settings
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.ipc.poller import Poller
 from emulator_runtime.node.allocation import Allocation
 from emulator_runtime.node.device_files import device_files
 from emulator_runtime.node.grant_files import GrantFiles, GrantRecord
-from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
+from emulator_runtime.node.inventory import Cuda, DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import NodeLayout
 from sharing_manager import in_cluster
 from sharing_manager.core.manager import Manager
@@ -382,15 +383,19 @@ def test_a_container_sees_the_devices_that_it_has(start, pod, border, caplog):
     border.on_inventory(inventory())
     a, b = (entry.device.uuid for entry in inventory().entries())
     files, (resource,) = daemon.cluster.files, inventory().resources
-    _, record = files.mint(resource.name, (a,), device_files(resource, "n1", (a,)))
+    settings = container_settings(Cuda(), resource, (a,))
+    _, record = files.mint(resource.name, (a,), device_files(resource, "n1", (a,)), settings)
+    cuda = files.cuda_dir(record.grant_id) / "settings"
 
     def seen():
         return {path.name: json.loads(path.read_text())["uuid"] for path in files.edev_dir(record.grant_id).iterdir()}
 
     assert seen() == {"0": a}
+    assert f"uuid {a}\n" in cuda.read_text()
     given = Allocation("gpu", ("n1",), devices=(b,))
     daemon.manager.pods.attach(daemon.manager.pods.of_record(record), pod("p"), choice=Choice(given))
     assert seen() == {"1": b}
+    assert f"uuid {b}\n" in cuda.read_text()
     _, lost = files.mint(resource.name, (b,), {})
     files.remove(lost.grant_id)
     assert daemon.manager.pods.attach(daemon.manager.pods.of_record(lost), pod("q")).uuids == (a,)

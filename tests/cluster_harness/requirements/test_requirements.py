@@ -66,8 +66,8 @@ IDEAL = Host(
 Change = Callable[[Host], Host]
 
 
-def without(program: str) -> Change:
-    return lambda host: replace(host, programs=host.programs - {program})
+def without(*programs: str) -> Change:
+    return lambda host: replace(host, programs=host.programs - set(programs))
 
 
 def no_go(host: Host) -> Host:
@@ -90,6 +90,7 @@ MISSING: dict[str, tuple[Change, str, str]] = {
     "chroot": (without("chroot"), "isn't installed", "coreutils"),
     "tar": (without("tar"), "isn't installed", "tar"),
     "go": (no_go, "isn't installed; it builds Kubernetes", "https://go.dev/doc/install"),
+    "C compiler": (without("cc", "gcc", "clang"), "isn't installed; it compiles", "gcc libc6-dev"),
     "pip": (lambda host: replace(host, pip=False), "this Python has none", "ensurepip"),
     "checkout": (lambda host: replace(host, files=host.files - {CHECKOUT / "images"}), "has no images/", "checkout"),
     "chart": (lambda host: replace(host, files=host.files - {CHART / "Chart.yaml"}), "has no Chart.yaml", "--chart"),
@@ -131,7 +132,7 @@ def test_all_missing_things_are_reported_at_once_with_one_command() -> None:
     ]
     text = message(host, EVERYTHING)
     assert text.startswith(f"{len(MISSING) + 1} things are missing")
-    packages = "containerd coreutils debootstrap docker.io iptables mount runc tar util-linux"
+    packages = "containerd coreutils debootstrap docker.io gcc iptables libc6-dev mount runc tar util-linux"
     assert text.endswith(f"\n  to install: sudo apt-get install -y {packages}")
     assert "run it as root" in text
 

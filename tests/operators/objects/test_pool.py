@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from emulator_runtime.node.inventory import Cuda
 from operators.objects.custom_resource import read_strictly
 from operators.objects.pool import parse_spec
 from operators.objects.selectors import Selector
@@ -30,6 +31,7 @@ def test_everything_can_be_said() -> None:
                 {**A100, "resourceName": "nvidia.com/gpu"},
             ],
             "compat": {"nvidiaLabels": True, "nvidiaEnv": True},
+            "cuda": {"enabled": True, "time": "20us"},
             "unhealthy": [{"node": "w1", "index": 3, "reason": "ECC"}, {"node": "w2", "index": 0}],
             "nodeSelector": {"matchLabels": {"zone": "a"}},
             "emulated": {"cpu": 24, "memory": "100Gi"},
@@ -41,6 +43,7 @@ def test_everything_can_be_said() -> None:
         ("nvidia.com/gpu", spec.groups[1].gpu.memory_bytes, 8, 1),
     ]
     assert spec.compat.nvidia_env and spec.nvidia_labels
+    assert spec.cuda == Cuda(enabled=True, constant_ns=20_000)
     assert spec.unhealthy == {("w1", 3): "ECC", ("w2", 0): "marked unhealthy in the pool"}
     assert spec.selector.matches({"zone": "a"}) and not spec.selector.matches({})
 

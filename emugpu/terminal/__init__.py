@@ -1,0 +1,1 @@
+"""Results, progress bars and steps on a terminal, for all commands."""

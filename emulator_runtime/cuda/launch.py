@@ -1,0 +1,182 @@
+"""Starts a program on emulated GPUs: the settings file that the core reads, and the program's environment.
+
+The environment is inherited, so that what the program starts (data loaders, `torchrun`'s workers, shells) has the same GPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from emulator_runtime.cuda.build import REDIRECTOR
+from emulator_runtime.cuda.families import FAMILIES
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.files import write_whole
+from emulator_runtime.profiles.catalogue import gpu_spec
+from emulator_runtime.profiles.cuda_properties import PRECISIONS, cuda_properties
+from emulator_runtime.timing.host import wall_ns
+
+SETTINGS_VARIABLE = "EMUGPU_CUDA_SETTINGS"
+_FIRST_LINE = "emugpu-cuda 1"
+_MOST_DEVICES = 64
+_KEPT_DAYS = 60
+_FIRST_BYTES = 4096
+"""A program's first page names its dynamic linker."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """Settings of a process, each named as its key in the file; the core's default is used where a value is None.
+
+    `estimator`: roofline or constant, each piece of work takes `constant_ns` then. `kernel_table`: a file with measured times of
+    kernels. `anchor`: factor on estimates. `scalar`: the value of a small read of what a kernel wrote. `trace`: the file of a
+    Chrome trace; %p in it is the process's number. `log`: 0 nothing, 1 what a user should know, 2 each object, 3 each call.
+    `clock`: the file of a clock that processes share. `warp`: waits cost no time. `manager`, `token`: the socket of the sharing
+    manager, and what it knows the container by.
+    """
+
+    driver_version: int | None = None
+    estimator: str | None = None
+    constant_ns: int | None = None
+    kernel_table: Path | None = None
+    anchor: float | None = None
+    scalar: float | None = None
+    trace: Path | None = None
+    log: int | None = None
+    clock: Path | None = None
+    warp: bool | None = None
+    manager: Path | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """A device of the process: its GPU type, its UUID, and how much of the memory the process may use.
+
+    `shown_as`: its name, if the GPU type is only like it.
+    """
+
+    gpu_type: str
+    uuid: str
+    memory_bytes: int
+    shown_as: str = ""
+
+
+def devices_of(gpu_type: str, count: int, node: str, memory_bytes: int | None = None) -> tuple[DeviceSettings, ...]:
+    """`count` GPUs of a type, as `node` would have them. Raises InputError and UnknownNameError."""
+    if not 1 <= count <= _MOST_DEVICES:
+        raise InputError("--gpus", f"must be from 1 to {_MOST_DEVICES}, not {count}")
+    spec = gpu_spec(gpu_type, "--gpu-type")
+    memory = spec.memory_bytes if memory_bytes is None else memory_bytes
+    if not 0 < memory <= spec.memory_bytes:
+        raise InputError("--memory", f"must be at most the {spec.memory_bytes} bytes that {spec.gpu_type} has")
+    return tuple(DeviceSettings(spec.gpu_type, device_uuid(node, index), memory) for index in range(count))
+
+
+def settings_text(process: ProcessSettings, devices: Iterable[DeviceSettings]) -> str:
+    """The settings file. Raises InputError for a value with a line break, and for a GPU type that can't run CUDA programs."""
+    lines = [_FIRST_LINE]
+    values = {field.name: getattr(process, field.name) for field in fields(process)}
+    lines += [_line(key, value) for key, value in values.items() if value is not None]
+    for index, device in enumerate(devices):
+        lines += [_line("device", index), *(_line(key, value) for key, value in _device_values(device))]
+    return "\n".join(lines) + "\n"
+
+
+def write_settings(text: str, environ: Mapping[str, str]) -> Path:
+    """A file with these settings in the user's cache, the same one each time. It stays: the programs that are started read it
+    when they like. Raises OSError."""
+    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(environ.get("EMUGPU_CACHE") or Path(base) / "emugpu").absolute() / "cuda-settings"
+    folder.mkdir(parents=True, exist_ok=True)
+    _forget_old(folder)
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    write_whole(path, text, sync=False, mode=0o600, unfinished=path.with_suffix(f".{os.getpid()}"))
+    return path
+
+
+def _forget_old(folder: Path) -> None:
+    """What a program starts reads its settings, too, so they are kept as long as any program may run."""
+    oldest_s = wall_ns() / NS_PER_S - _KEPT_DAYS * 86400
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process has done it
+            if path.stat().st_mtime < oldest_s:
+                path.unlink()
+
+
+def environment(
+    libraries: Path, settings: Path, environ: Mapping[str, str], *, preload: bool = False
+) -> dict[str, str]:
+    """`environ` with what makes a program find the emulated libraries.
+
+    `preload`: all libraries are loaded into each process at its start, for dynamic linkers and tools that can't audit; libraries
+    that a program opens by an absolute path aren't redirected then.
+    """
+    chosen = {
+        **environ,
+        SETTINGS_VARIABLE: str(settings),
+        "TRITON_LIBCUDA_PATH": str(libraries),
+        "USE_PYTORCH_KERNEL_CACHE": "0",  # what the emulated NVRTC makes must not be kept for a real GPU
+    }
+    if preload:
+        names = [str(libraries / soname) for family in FAMILIES for soname in family.sonames]
+        return {**chosen, "LD_PRELOAD": _joined(names, environ.get("LD_PRELOAD", ""))}
+    return {**chosen, "LD_AUDIT": _joined([str(libraries / REDIRECTOR)], environ.get("LD_AUDIT", ""))}
+
+
+def check_program(path: str) -> None:
+    """Raises InputError for a program whose dynamic linker can't be asked to redirect libraries."""
+    try:
+        with open(path, "rb") as file:
+            beginning = file.read(_FIRST_BYTES)
+    except OSError:
+        return  # the attempt to start it says more
+    if b"/ld-musl-" in beginning:
+        raise InputError(
+            path, "is linked to musl; CUDA programs and emulated GPUs need glibc (an image based on Debian or Ubuntu)"
+        )
+
+
+def _joined(names: Sequence[str], before: str) -> str:
+    """A list for the dynamic linker; what is in it already isn't added again."""
+    present = [name for name in before.split(":") if name]
+    return ":".join([*(name for name in names if name not in present), *present])
+
+
+def _line(key: str, value: object) -> str:
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    if "\n" in text:
+        raise InputError(key, "must not have a line break")
+    return f"{key} {text}"
+
+
+def _device_values(device: DeviceSettings) -> Iterator[tuple[str, object]]:
+    spec = replace(gpu_spec(device.gpu_type, "gpu_type"), memory_bytes=device.memory_bytes)
+    cuda = cuda_properties(spec.gpu_type, "gpu_type")
+    major, _, minor = spec.compute_capability.partition(".")
+    yield "name", device.shown_as or cuda.name
+    yield "uuid", device.uuid
+    yield "gpu_type", device.shown_as or spec.gpu_type
+    yield "memory_bytes", spec.memory_bytes
+    yield "context_bytes", min(cuda.context_bytes, spec.memory_bytes)
+    yield "capability_major", major
+    yield "capability_minor", minor
+    yield "multiprocessors", cuda.multiprocessors
+    yield "clock_khz", cuda.clock_khz
+    yield "memory_clock_khz", cuda.memory_clock_khz
+    yield "memory_bus_bits", cuda.memory_bus_bits
+    yield "l2_bytes", cuda.l2_bytes
+    yield "shared_memory_per_multiprocessor", cuda.shared_bytes_per_multiprocessor
+    yield "shared_memory_per_block_optin", cuda.shared_bytes_per_block
+    for precision in PRECISIONS:
+        yield f"flops_{precision}", cuda.operations_per_s[precision]
+    yield "memory_bytes_per_s", cuda.memory_bytes_per_s
+    yield "host_link_bytes_per_s", spec.host_link_bytes_per_s
+    yield "peer_link_bytes_per_s", spec.peer_link_bytes_per_s
+    yield from ((field.name, getattr(cuda.roofline, field.name)) for field in fields(cuda.roofline))

@@ -1,0 +1,235 @@
+/* What the files of the core share: the state of the process, its lock, and the objects behind the handles. */
+#ifndef EMUGPU_INTERNAL_H
+#define EMUGPU_INTERNAL_H
+
+#include "core.h"
+#include "engine.h"
+#include "pool.h"
+
+#include <pthread.h>
+
+/* Guards all that follows. Held for well under a microsecond, never while the process waits. */
+extern pthread_mutex_t core_lock;
+/* Signalled when the end of some work has become known. */
+extern pthread_cond_t core_progress;
+
+/* ---- settings.c ---- */
+
+typedef enum { ESTIMATE_ROOFLINE, ESTIMATE_CONSTANT } estimator_kind;
+
+typedef struct {
+    int driver_version;
+    estimator_kind estimator;
+    int64_t constant_ns;      /* of each piece of work, with the constant estimator */
+    double anchor;            /* factor on all estimates but those of the kernel table */
+    double scalar;            /* the value of a small read of what a kernel wrote */
+    char kernel_table[512];   /* file; empty: none */
+    char trace[512];          /* file of the Chrome trace; empty: none. %p: the process's number */
+    char clock[512];          /* file of a shared clock; empty: the host's */
+    char manager[108];        /* socket of the sharing manager; empty: none */
+    char token[128];
+    bool warp;
+    int log_level;
+    int device_count;
+    emu_device_info devices[EMU_MAX_DEVICES];
+} emu_settings;
+
+extern emu_settings settings;
+/* Read the file that EMUGPU_CUDA_SETTINGS names. Answers false, after a line in the log, if there is none or it is wrong. */
+bool settings_read(void);
+/* The device has this UUID. */
+void settings_name_device(emu_device_info *device, const char *uuid);
+
+/* ---- device.c ---- */
+
+typedef struct {
+    emu_engine compute, copy_in, copy_out;
+    uint64_t launches;        /* kernels and library calls so far */
+    const char *last_work;    /* the name of the last of them; the value rule goes by it */
+    size_t used_bytes, peak_bytes;
+    emu_stream *default_stream;
+    int64_t dispatched_ns;    /* when the measured host could have made the next launch */
+    int blocking_streams;     /* streams that wait for the default stream, and it for them */
+    int64_t last_end_ns;      /* the latest known end of any work */
+    bool lost;
+    bool changing;            /* a thread changes what the process has of the device, and may wait for the manager */
+    bool in_use;              /* a process that only counts the devices takes no memory of them */
+} device_state;
+
+extern device_state devices[EMU_MAX_DEVICES];
+/* EMU_OK, or why the device can't be used. The process's context on it is made if it isn't there yet; the lock is held. */
+emu_status device_usable(int device);
+/* Between these, a thread changes the process's part of a device; others that want to wait. The lock is held. */
+void device_begin_change(int device);
+void device_end_change(int device);
+/* Whether this is a child of a process that used devices. */
+bool process_forked(void);
+
+/* ---- stream.c ---- */
+
+/* A moment of a stream: when what was before it has ended. Shared by those that wait for it. */
+typedef struct {
+    int references;
+    bool known;
+    int64_t end_ns;
+} moment;
+
+moment *moment_new(void); /* one reference; NULL: out of memory */
+void moment_release(moment *shared);
+
+typedef struct capture capture;
+
+/* A deferred work as it was given, kept while a stream or a graph needs it. */
+typedef struct {
+    emu_deferred work;
+    int references;
+} deferred_plan;
+
+deferred_plan *plan_share(deferred_plan *plan);
+void plan_release(deferred_plan *plan);
+
+/* Work that waits for an end that isn't known, in the order of its stream. */
+typedef enum { ITEM_WORK, ITEM_COPY, ITEM_MARK, ITEM_WAIT, ITEM_DEFERRED, ITEM_HOST } item_kind;
+
+typedef struct chunk chunk; /* see grant.c */
+
+typedef struct item {
+    struct item *next;
+    item_kind kind;
+    int64_t issued_ns;
+    int64_t dispatch_ns;              /* WORK: what the host of the measured machine needs for a launch */
+    const char *name;
+    int64_t duration_ns;              /* WORK, COPY */
+    emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
+    emu_work work;                    /* WORK, for the trace */
+    struct {                          /* COPY: rows of bytes, or, if `from` is NULL, `rows` elements of `width` bytes set to `value` */
+        void *to;
+        const void *from;
+        size_t to_pitch, from_pitch, width, rows;
+        unsigned value;
+        bool to_known, from_known;    /* allocated or registered when the work was issued */
+    } copy;
+    moment *moment;                   /* MARK: to be set; WAIT: to be waited for */
+    deferred_plan *plan;              /* DEFERRED */
+    void *state;
+    void (*function)(void *);         /* HOST */
+    void *argument;
+    chunk *chunk;                     /* WORK, COPY on a shared device: what it has joined, and behind how much other work */
+    int64_t chunk_offset_ns;
+    bool started;                     /* HOST: a thread has it */
+    bool ended;                       /* HOST: `end_ns` is known */
+    int64_t start_ns, end_ns;
+} item;
+
+enum { QUEUE_DEPTH = 1024 }; /* launches that a stream holds before the host waits, as a GPU's queue does */
+
+struct emu_stream {
+    int device;
+    unsigned flags;
+    int priority;
+    uint64_t id;
+    bool is_default;
+    bool closing;                     /* destroyed by the program; ends with its work */
+    int64_t end_ns;                   /* of the work whose end is known */
+    item *first, *last;               /* the work whose end isn't known, in order */
+    int pending;                      /* its length */
+    item *last_asked;                 /* the last of the list that has joined a chunk */
+    uint32_t issued;
+    int64_t recent_end_ns[QUEUE_DEPTH];
+    capture *capture;
+    int lane;                         /* of the capture's graph */
+};
+
+struct emu_event {
+    int device;
+    unsigned flags;
+    bool recorded;
+    moment *moment;
+    capture *capture;                 /* recorded while this was going on */
+    uint64_t capture_id;
+    int capture_moment;
+};
+
+extern emu_pool stream_pool, event_pool;
+
+/* Give `work` to the stream, which fills in its times and keeps a copy if it needs one. The lock is held, and released for a while
+ * if the stream's queue is full. */
+emu_status stream_issue(emu_stream *stream, item *work);
+/* Find out the ends of all work for which that is possible by now. The lock is held. */
+void streams_resolve(void);
+bool streams_pending(void);
+/* Wait until the work that the stream has now has ended. The lock is held, and released while waiting. */
+emu_status stream_wait_for_end(emu_stream *stream);
+bool stream_live(const emu_stream *stream);
+/* Destroy all streams and events of a device that is at rest. */
+void streams_destroy(int device);
+
+/* ---- attendant.c: a thread of the core for what happens without a call of the program ---- */
+
+/* A detached thread with a small stack. */
+bool thread_start(void *(*body)(void *));
+void attendant_forget(void);     /* in a forked child: the threads are the parent's */
+void attendant_start(void);      /* once there is something to attend to; the lock is held */
+/* Run a host function at its `start_ns`, on a thread of its own; false: too many wait already, or there can be no thread. */
+bool attendant_run(item *host_function);
+
+/* ---- graph.c ---- */
+
+typedef struct {
+    int lane;
+    int moment;                  /* of a mark or a wait: an index; -1: other work */
+    item work;
+} graph_step;
+
+struct capture {
+    emu_graph *graph;
+    emu_stream *origin;
+    uint64_t id;
+    bool broken;
+};
+
+/* Add to the capture of a stream instead of doing it. */
+emu_status capture_work(emu_stream *stream, const item *work);
+emu_status capture_record(emu_stream *stream, emu_event *event);
+/* `stream` waits for an event of a capture: it becomes part of it. */
+emu_status capture_wait(emu_stream *stream, emu_event *event);
+/* Whether the capture in which the event was recorded is still going on. */
+bool capture_contains(const emu_event *event);
+
+/* ---- memory.c ---- */
+
+/* Move data that counts, as far as there is any, between any two places. */
+void memory_move(void *to, const void *from, size_t bytes);
+void memory_fill(void *address, unsigned value, size_t size, size_t count);
+void memory_free_all(int device);
+/* What the process has of the device, its context included. */
+void memory_account(int device, size_t used_bytes);
+/* Whether the range lies in one allocation, or in none. */
+bool memory_contains(const void *address, size_t bytes);
+typedef enum { PLACE_PAGEABLE, PLACE_PINNED, PLACE_DEVICE } memory_place;
+memory_place memory_place_of(const void *address, int *device);
+
+/* ---- kernels.c, cost.c ---- */
+
+/* How much memory a kernel reads and writes, as far as its name says: so many bytes for each thread, block, or element. */
+typedef struct {
+    bool by_block, by_arguments;
+    double bytes;
+} kernel_traffic;
+
+kernel_traffic kernel_traffic_of(const char *name);
+/* Of one launch. `arguments` may be NULL. */
+double kernel_bytes(const kernel_traffic *traffic, const unsigned grid[3], const unsigned block[3], void *const *arguments);
+
+/* Nanoseconds that the device takes. */
+int64_t cost_of_work(int device, const emu_work *work);
+int64_t cost_of_copy(int to_device, int from_device, size_t bytes); /* -1: the host */
+
+/* ---- trace.c ---- */
+
+void trace_open(void);
+void trace_forget(void); /* in a forked child: the file is the parent's */
+bool trace_wanted(void);
+void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns);
+
+#endif

@@ -1,0 +1,78 @@
+/* A trace of what the devices did, in the format that chrome://tracing and Perfetto read ("Trace Event Format", complete events). */
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static FILE *file;
+
+/* The settings' file name with the process's number in the place of %p. */
+static void file_name(char *path, size_t room) {
+    const char *number = strstr(settings.trace, "%p");
+    if (number == NULL)
+        snprintf(path, room, "%s", settings.trace);
+    else
+        snprintf(path, room, "%.*s%d%s", (int)(number - settings.trace), settings.trace, (int)getpid(), number + 2);
+}
+
+static void close_trace(void) {
+    pthread_mutex_lock(&core_lock);
+    if (file != NULL) {
+        fputs("{}]\n", file);
+        fclose(file);
+        file = NULL;
+    }
+    pthread_mutex_unlock(&core_lock);
+}
+
+void trace_open(void) {
+    if (settings.trace[0] == '\0')
+        return;
+    char path[600];
+    file_name(path, sizeof path);
+    file = fopen(path, "we");
+    if (file == NULL) {
+        emu_log(1, "can't write the trace %s", path);
+        return;
+    }
+    fputs("[\n", file);
+    atexit(close_trace);
+}
+
+void trace_forget(void) {
+    file = NULL; /* not closed: that would write what the parent has buffered */
+}
+
+bool trace_wanted(void) {
+    return file != NULL;
+}
+
+static void write_text(const char *text) {
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\')
+            fputc('\\', file);
+        if ((unsigned char)*text >= ' ')
+            fputc(*text, file);
+    }
+}
+
+void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns) {
+    fputs("{\"ph\":\"X\",\"name\":\"", file);
+    write_text(work->name);
+    fprintf(file, "\",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"process\":%d,\"work_ns\":%lld", stream->device,
+            (unsigned long long)stream->id, (double)start_ns / 1e3, (double)(end_ns - start_ns) / 1e3, (int)getpid(),
+            (long long)work->duration_ns);
+    if (work->kind == ITEM_COPY)
+        fprintf(file, ",\"bytes\":%zu", work->copy.width * work->copy.rows);
+    const emu_work *described = &work->work;
+    if (described->flops > 0 || described->bytes > 0)
+        fprintf(file, ",\"flops\":%.0f,\"bytes\":%.0f,\"precision\":%d", described->flops, described->bytes, (int)described->precision);
+    if (described->columns > 0)
+        fprintf(file, ",\"columns\":%.0f,\"depth\":%.0f", described->columns, described->depth);
+    if (described->grid[0] > 0)
+        fprintf(file, ",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]", described->grid[0], described->grid[1], described->grid[2],
+                described->block[0], described->block[1], described->block[2]);
+    fputs("}},\n", file);
+}

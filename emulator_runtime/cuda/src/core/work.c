@@ -1,0 +1,221 @@
+/* What a program gives to streams: kernels, library calls, copies, functions of the host. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { KERNEL_BUCKETS = 1 << 16 };
+
+struct emu_kernel {
+    emu_kernel *next; /* in its bucket */
+    char *name;
+    kernel_traffic traffic;
+};
+
+static emu_pool kernel_pool = {.object_bytes = sizeof(emu_kernel)};
+static emu_kernel *buckets[KERNEL_BUCKETS];
+
+/* ---- kernels ---- */
+
+static unsigned bucket_of(const char *name) {
+    unsigned hash = 2166136261u; /* FNV-1a */
+    for (const char *at = name; *at != '\0'; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    return hash % KERNEL_BUCKETS;
+}
+
+static emu_kernel *new_kernel(const char *name) {
+    emu_kernel *kernel = pool_take(&kernel_pool);
+    char *copy = strdup(name);
+    if (kernel != NULL && copy != NULL) {
+        kernel->name = copy;
+        kernel->traffic = kernel_traffic_of(copy);
+        emu_kernel **bucket = &buckets[bucket_of(name)];
+        kernel->next = *bucket;
+        *bucket = kernel;
+        return kernel;
+    }
+    if (kernel != NULL)
+        pool_give(&kernel_pool, kernel);
+    free(copy);
+    return NULL;
+}
+
+emu_kernel *emu_kernel_named(const char *name) {
+    pthread_mutex_lock(&core_lock);
+    emu_kernel *kernel = buckets[bucket_of(name)];
+    while (kernel != NULL && strcmp(kernel->name, name) != 0)
+        kernel = kernel->next;
+    if (kernel == NULL)
+        kernel = new_kernel(name);
+    pthread_mutex_unlock(&core_lock);
+    return kernel;
+}
+
+bool emu_kernel_valid(const emu_kernel *kernel) {
+    pthread_mutex_lock(&core_lock);
+    bool valid = pool_has(&kernel_pool, kernel);
+    pthread_mutex_unlock(&core_lock);
+    return valid;
+}
+
+const char *emu_kernel_name(const emu_kernel *kernel) {
+    return kernel->name;
+}
+
+/* ---- work of the compute units ---- */
+
+/* The lock is held. `work->name` lives as long as the process. */
+static emu_status launch(emu_stream *stream, const emu_work *work) {
+    device_state *device = &devices[stream->device];
+    item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute,
+                   .duration_ns = cost_of_work(stream->device, work), .work = *work};
+    device->launches++;
+    device->last_work = work->name;
+    issued.dispatch_ns = (int64_t)settings.devices[stream->device].roofline.dispatch_ns;
+    return stream_issue(stream, &issued);
+}
+
+emu_status emu_launch(emu_stream *stream, const emu_work *work) {
+    emu_kernel *named = emu_kernel_named(work->name == NULL ? "unnamed" : work->name);
+    if (named == NULL)
+        return EMU_OUT_OF_MEMORY;
+    emu_work lasting = *work;
+    lasting.name = named->name;
+    pthread_mutex_lock(&core_lock);
+    emu_status status = stream_live(stream) ? launch(stream, &lasting) : EMU_INVALID_HANDLE;
+    pthread_mutex_unlock(&core_lock);
+    return status;
+}
+
+emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsigned grid[3], const unsigned block[3],
+                             void *const *arguments) {
+    pthread_mutex_lock(&core_lock);
+    emu_status status = EMU_INVALID_HANDLE;
+    if (stream_live(stream) && pool_has(&kernel_pool, kernel)) {
+        emu_work work = {.kind = EMU_KERNEL, .name = kernel->name, .precision = EMU_FP32,
+                         .bytes = kernel_bytes(&kernel->traffic, grid, block, arguments)};
+        memcpy(work.grid, grid, sizeof work.grid);
+        memcpy(work.block, block, sizeof work.block);
+        status = launch(stream, &work);
+    }
+    pthread_mutex_unlock(&core_lock);
+    return status;
+}
+
+/* ---- copies ---- */
+
+/* Which part of the device moves the data, and how long it takes. */
+static void choose_engine(const emu_stream *stream, item *copy, memory_place to, int to_device, memory_place from, int from_device,
+                          size_t bytes) {
+    device_state *device = &devices[stream->device];
+    int target = to == PLACE_DEVICE ? to_device : -1;
+    int source = from == PLACE_DEVICE ? from_device : -1;
+    copy->duration_ns = cost_of_copy(target, source, bytes);
+    if (target >= 0 && source >= 0) {
+        copy->engine = target == source ? &device->compute : &device->copy_out;
+        copy->name = target == source ? "Memcpy DtoD" : "Memcpy PtoP";
+    } else if (target >= 0) {
+        copy->engine = &device->copy_in;
+        copy->name = "Memcpy HtoD";
+    } else if (source >= 0) {
+        copy->engine = &device->copy_out;
+        copy->name = "Memcpy DtoH";
+    } else {
+        copy->name = "Memcpy HtoH";
+    }
+}
+
+emu_status emu_copy_rows(emu_stream *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+                         bool blocking) {
+    if (width == 0 || rows == 0)
+        return EMU_OK;
+    if (to == NULL || from == NULL || (rows > 1 && (to_pitch < width || from_pitch < width)))
+        return EMU_INVALID_VALUE;
+    pthread_mutex_lock(&core_lock);
+    emu_status status = EMU_OK;
+    int to_device, from_device;
+    memory_place target = memory_place_of(to, &to_device);
+    memory_place source = memory_place_of(from, &from_device);
+    if (!stream_live(stream))
+        status = EMU_INVALID_HANDLE;
+    else if (!memory_contains(to, (rows - 1) * to_pitch + width) || !memory_contains(from, (rows - 1) * from_pitch + width))
+        status = EMU_INVALID_VALUE;
+    if (status == EMU_OK) {
+        item copy = {.kind = ITEM_COPY,
+                     .copy = {.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch, .width = width, .rows = rows}};
+        copy.copy.to_known = target != PLACE_PAGEABLE;
+        copy.copy.from_known = source != PLACE_PAGEABLE;
+        choose_engine(stream, &copy, target, to_device, source, from_device, width * rows);
+        status = stream_issue(stream, &copy);
+        bool pageable = target == PLACE_PAGEABLE || source == PLACE_PAGEABLE;
+        if (status == EMU_OK && (blocking || pageable) && stream->capture == NULL)
+            status = stream_wait_for_end(stream);
+    }
+    pthread_mutex_unlock(&core_lock);
+    return status;
+}
+
+emu_status emu_copy(emu_stream *stream, void *to, const void *from, size_t bytes, bool blocking) {
+    return emu_copy_rows(stream, to, bytes, from, bytes, bytes, 1, blocking);
+}
+
+emu_status emu_set(emu_stream *stream, void *address, unsigned value, size_t size, size_t count) {
+    if (size != 1 && size != 2 && size != 4)
+        return EMU_INVALID_VALUE;
+    if (count == 0)
+        return EMU_OK;
+    if (address == NULL || count > SIZE_MAX / size)
+        return EMU_INVALID_VALUE;
+    pthread_mutex_lock(&core_lock);
+    emu_status status = EMU_INVALID_HANDLE;
+    int device;
+    if (stream_live(stream)) {
+        bool known = memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, size * count);
+        emu_work work = {.kind = EMU_MEMORY_BOUND, .name = "Memset", .bytes = (double)(size * count)};
+        item fill = {.kind = ITEM_COPY, .name = work.name, .engine = &devices[stream->device].compute,
+                     .duration_ns = cost_of_work(stream->device, &work),
+                     .copy = {.to = address, .width = size, .rows = count, .value = value, .to_known = true}};
+        status = known ? stream_issue(stream, &fill) : EMU_INVALID_VALUE;
+    }
+    pthread_mutex_unlock(&core_lock);
+    return status;
+}
+
+/* ---- functions of the host, and work of others ---- */
+
+emu_status emu_launch_host(emu_stream *stream, void (*function)(void *), void *argument) {
+    if (function == NULL)
+        return EMU_INVALID_VALUE;
+    pthread_mutex_lock(&core_lock);
+    item issued = {.kind = ITEM_HOST, .name = "host function", .function = function, .argument = argument};
+    emu_status status = stream_live(stream) ? stream_issue(stream, &issued) : EMU_INVALID_HANDLE;
+    pthread_mutex_unlock(&core_lock);
+    return status;
+}
+
+emu_status emu_launch_deferred(emu_stream *stream, const emu_deferred *work) {
+    deferred_plan *plan = malloc(sizeof *plan);
+    if (plan == NULL)
+        return EMU_OUT_OF_MEMORY;
+    *plan = (deferred_plan){.work = *work, .references = 1};
+    pthread_mutex_lock(&core_lock);
+    item issued = {.kind = ITEM_DEFERRED, .name = work->name, .plan = plan};
+    emu_status status = stream_live(stream) ? stream_issue(stream, &issued) : EMU_INVALID_HANDLE;
+    plan_release(plan);
+    pthread_mutex_unlock(&core_lock);
+    return status;
+}
+
+deferred_plan *plan_share(deferred_plan *plan) {
+    plan->references++;
+    return plan;
+}
+
+void plan_release(deferred_plan *plan) {
+    if (--plan->references > 0)
+        return;
+    if (plan->work.drop != NULL)
+        plan->work.drop(plan->work.plan);
+    free(plan);
+}

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator_runtime.cuda.build import LIBRARIES_VARIABLE
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+def emugpu(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != LIBRARIES_VARIABLE} | environ
+    command = [sys.executable, "-m", "emugpu", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_a_program_gets_the_settings_and_its_exit_status_is_the_commands(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.%p.json"
+    options = ["--gpus", "2", "--gpu-type", "T4", "--time", "20us", "--memory", "8GiB", "--trace", str(trace), "--warp"]
+    done = emugpu("run", *options, "--", "sh", "-c", "cat $EMUGPU_CUDA_SETTINGS; echo $LD_AUDIT >&2; exit 7")
+    assert done.returncode == 7
+    lines = done.stdout.splitlines()
+    assert lines[0] == "emugpu-cuda 1"
+    assert lines.count("gpu_type Tesla-T4") == 2
+    assert lines.count(f"memory_bytes {8 * 2**30}") == 2
+    assert {"estimator constant", "constant_ns 20000", f"trace {trace}", "warp 1"} <= set(lines)
+    assert "libemugpu_redirect.so" in done.stderr
+
+
+def test_each_run_has_gpus_of_its_own_unless_a_machine_is_named() -> None:
+    show = ("--", "sh", "-c", "grep uuid $EMUGPU_CUDA_SETTINGS")
+    own = {emugpu("run", *show).stdout for _ in range(2)}
+    same = {emugpu("run", "--machine", "m1", *show).stdout for _ in range(2)}
+    assert (len(own), len(same)) == (2, 1)
+
+
+def test_options_of_the_program_are_its_own() -> None:
+    done = emugpu("run", "sh", "-c", "echo $0 $1", "--gpus", "3")
+    assert (done.returncode, done.stdout) == (0, "--gpus 3\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "needs a program"),
+        (["--"], "needs a program"),
+        (["--", "nosuchprogram"], "there is no program nosuchprogram"),
+        (["--gpus", "0", "--", "ls"], "--gpus: must be from 1 to 64"),
+        (["--memory", "8", "--", "ls"], "--memory: must be a size such as 16GiB"),
+        (["--memory", "800GiB", "--", "ls"], "--memory: must be at most"),
+        (["--time", "soon", "--", "ls"], "--time: must be roofline, constant or a time such as 20us"),
+        (["--gpu-type", "X99", "--", "ls"], "--gpu-type: unknown GPU type 'X99'"),
+    ],
+)
+def test_wrong_options_are_one_line(words: list[str], message: str) -> None:
+    done = emugpu("run", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_libraries_are_built_into_a_directory_that_run_then_uses(tmp_path: Path) -> None:
+    done = emugpu("cuda", "build", "--into", str(tmp_path))
+    assert done.stdout == f"{tmp_path}\n"
+    shown = emugpu("run", "--", "printenv", "LD_AUDIT", **{LIBRARIES_VARIABLE: str(tmp_path)})
+    assert shown.stdout == f"{tmp_path}/libemugpu_redirect.so\n"
+
+
+def test_a_compiler_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    done = emugpu("cuda", "build", "--into", str(tmp_path), "--compiler", "nosuchcompiler")
+    assert done.returncode == 2
+    assert "no C compiler (nosuchcompiler)" in done.stderr
+
+
+@pytest.fixture
+def framework(tmp_path: Path) -> Path:
+    (tmp_path / "pynvml.py").write_text(
+        '_nvmlGetFunctionPointer("nvmlInit_v2")\n_nvmlGetFunctionPointer("nvmlOfTomorrow")\n'
+    )
+    return tmp_path
+
+
+def test_a_scan_counts_names_what_is_unknown_and_fails_then(framework: Path) -> None:
+    done = emugpu("cuda", "scan", str(framework))
+    assert done.returncode == 1
+    row = next(line.split() for line in done.stdout.splitlines() if line.startswith("libnvidia-ml.so.1"))
+    assert (row[1], row[-1]) == ("2", "1")
+    assert "libnvidia-ml.so.1 nvmlOfTomorrow: pynvml.py" in done.stdout
+
+
+def test_a_scan_in_json_has_every_function(framework: Path) -> None:
+    done = emugpu("cuda", "scan", str(framework), "--json")
+    found = {row["function"]: row["support"] for row in json.loads(done.stdout)["functions"]}
+    assert set(found) == {"nvmlInit_v2", "nvmlOfTomorrow"}
+    assert found["nvmlOfTomorrow"] == "unknown"
+
+
+def test_a_folder_that_wants_nothing_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("")
+    done = emugpu("cuda", "scan", str(tmp_path))
+    assert done.returncode == 0
+    assert "none of 1 files wants anything" in done.stdout
