@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from cluster_harness.nodes.kubectl import Kubectl, Node
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
 from cluster_harness.shell import Shell
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.timing.host import wall_ns
 
 RELEASE = "emugpu"
 NAMESPACE = "emugpu-system"
@@ -20,6 +23,10 @@ POOL_LABEL = "cluster.emugpu.dev/pool"
 """Node label with the name of the node's pool; `up` sets it, and the EmuGPUPools select by it."""
 
 _TIMEOUT = "5m"
+_STALE_S = 300.0
+"""A Helm operation lasts no longer than its timeout; one that does has been interrupted."""
+_OCCUPIED = "another operation (install/upgrade/rollback) is in progress"
+"""What Helm says while it has a record of an operation that hasn't ended."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,28 @@ class Chart:
         self._check_directory()
         waiting = ("--wait", "--timeout", _TIMEOUT) if wait else ()
         arguments = ("upgrade", "--install", RELEASE, self.directory, "--values", "-", *waiting, *extra)
-        self._helm(*arguments, stdin=yaml.safe_dump(dict(values)))
+        text = yaml.safe_dump(dict(values))
+        try:
+            self._helm(*arguments, stdin=text)
+        except ClusterError as error:
+            if _OCCUPIED not in str(error):
+                raise
+            self._forget_interrupted(error)
+            self._helm(*arguments, stdin=text)
+
+    def _forget_interrupted(self, cause: ClusterError) -> None:
+        """Deletes Helm's records of operations that began so long ago that they must have been interrupted: Helm lets nobody else
+        change the release while such a record exists. Raises ClusterError if one is recent."""
+        pending = ("-l", f"owner=helm,name={RELEASE},status in (pending-install,pending-upgrade,pending-rollback)")
+        records = self.kubectl.get("secrets", "--namespace", NAMESPACE, *pending)["items"]
+        ages = [wall_ns() / NS_PER_S - _created_s(record) for record in records]
+        if ages and min(ages) < _STALE_S:
+            raise ClusterError(
+                f"another Helm operation on the release {RELEASE} began {min(ages):.0f} s ago; wait for its end, or, if it was "
+                f"interrupted, repeat this command in {_STALE_S - min(ages):.0f} s"
+            ) from cause
+        for record in records:
+            self.kubectl("delete", "secret", record["metadata"]["name"], "--namespace", NAMESPACE)
 
     def is_installed(self) -> bool:
         """Whether the release exists, in any state."""
@@ -76,6 +104,10 @@ class Chart:
         context = ("--kube-context", self.kubectl.context) if self.kubectl.context else ()
         where = ("--kubeconfig", self.kubectl.kubeconfig, *context, "--namespace", NAMESPACE)
         return self.shell.run(self.helm, *arguments, *where, stdin=stdin)
+
+
+def _created_s(record: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(record["metadata"]["creationTimestamp"]).timestamp()
 
 
 def namespace() -> dict[str, Any]:

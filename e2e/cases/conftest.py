@@ -101,7 +101,7 @@ def helm(lab: Lab) -> Callable[..., str]:
 @pytest.fixture
 def pools(helm: Callable[..., str], tmp_path: Path) -> Iterator[Callable[[Path], None]]:
     """Upgrades the release to the pools of a values file; they stay until the case ends."""
-    before = tmp_path / "values.yaml"
+    before = tmp_path / "values-before.yaml"  # a name that no case uses
     before.write_text(helm("get", "values", "emugpu", "-o", "yaml"), encoding="utf-8")
 
     def use(values: Path) -> None:

@@ -63,7 +63,7 @@ class FakeMachine:
     """The state that programs change and show. `failures`: by operation ("helm upgrade"), the error or the reply instead.
 
     `operations` counts what was done. `gpus`: devices that a node offers once the chart is installed and a pool has it.
-    `answers_at`: the engine answers only shells with this DOCKER_HOST.
+    `helm_records`: of operations of Helm that haven't ended. `answers_at`: the engine answers only shells with this DOCKER_HOST.
     """
 
     engine_runs: bool = True
@@ -76,6 +76,7 @@ class FakeMachine:
     pods: list[dict[str, Any]] = field(default_factory=list)
     namespaces: dict[str, dict[str, Any]] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
+    helm_records: list[dict[str, Any]] = field(default_factory=list)
     corefile: str = COREFILE
     dns_restarts: int = 0
     contexts: set[str] = field(default_factory=set)
@@ -202,6 +203,10 @@ class FakeMachine:
                 self.corefile = json.loads(stdin)["data"]["Corefile"]
             case ["delete", "pods", "-l", "k8s-app=kube-dns", *_]:
                 self.dns_restarts += 1
+            case ["get", "secrets", *_]:
+                return json.dumps({"items": self.helm_records})
+            case ["delete", "secret", name, *_]:
+                self.helm_records = [record for record in self.helm_records if record["metadata"]["name"] != name]
             case ["delete", "namespace", name, *_]:
                 self.namespaces.pop(name, None)
             case ["create" | "apply" as verb, *_]:
@@ -236,6 +241,8 @@ class FakeMachine:
         match words:
             case ["list", *_]:
                 return "\n".join(self.releases)
+            case ["upgrade", *_] if self.helm_records:
+                return Done(1, "", "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress")
             case ["upgrade", "--install", name, *options]:
                 values = yaml.safe_load(stdin)
                 settings = [options[at + 1] for at, word in enumerate(options) if word == "--set"]

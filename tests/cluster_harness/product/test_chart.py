@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +23,9 @@ from cluster_harness.product.chart import (
 from cluster_harness.product.readiness import gpus_of, missing_gpus
 from cluster_harness.request.flags import plan, with_emulated_resources
 from cluster_harness.request.spec import ClusterSpec, PoolSpec
+from cluster_harness.shell import Done
 from emulator_runtime.domain.errors import ClusterError
+from emulator_runtime.timing.host import wall_ns
 from operators.objects.pool import parse_spec
 
 SPEC = ClusterSpec("dev", (PoolSpec("old", 2, 4, "V100"), PoolSpec("new", 1, 8, "A100"), PoolSpec("cpu", 1, 0, "")))
@@ -138,6 +142,30 @@ def test_the_release_has_our_values_in_a_namespace_of_ours(chart: Chart, machine
     chart.install({"pools": []}, wait=False)
     assert not machine.releases["emugpu"].waited
     assert machine.contexts == {"lab"}
+
+
+def record(age_s: float) -> dict[str, Any]:
+    created = datetime.fromtimestamp(wall_ns() / 1e9 - age_s, UTC)
+    return {"metadata": {"name": f"v{age_s}", "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+
+
+def test_an_interrupted_operation_of_helm_is_no_obstacle(chart: Chart, machine) -> None:  # type: ignore[no-untyped-def]
+    machine.helm_records = [record(400), record(100_000)]
+    chart.install({"pools": []}, wait=False)
+    assert chart.is_installed() and machine.helm_records == []
+
+
+def test_an_operation_of_helm_that_may_be_going_on_is_waited_for(chart: Chart, machine) -> None:  # type: ignore[no-untyped-def]
+    machine.helm_records = [record(100)]
+    with pytest.raises(ClusterError, match=r"began 10\d s ago; wait .* repeat this command in (19|20)\d s"):
+        chart.install({"pools": []}, wait=False)
+    assert machine.helm_records and machine.releases == {}
+
+
+def test_another_failure_of_helm_is_passed_on(chart: Chart, machine) -> None:  # type: ignore[no-untyped-def]
+    machine.failures["helm upgrade"] = Done(1, "", "Error: no space")
+    with pytest.raises(ClusterError, match="no space"):
+        chart.install({"pools": []}, wait=False)
 
 
 def test_an_existing_namespace_gets_the_labels_and_is_not_ours(chart: Chart, machine) -> None:  # type: ignore[no-untyped-def]

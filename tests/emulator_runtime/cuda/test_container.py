@@ -86,6 +86,7 @@ def test_the_variables():
         "EMUGPU_CUDA_SETTINGS": "/run/emugpu-cuda/settings",
         "LD_AUDIT": "/usr/local/emugpu/lib/libemugpu_redirect.so",
         "TRITON_LIBCUDA_PATH": "/usr/local/emugpu/lib",
+        "USE_PYTORCH_KERNEL_CACHE": "0",
     }
 
 

@@ -61,7 +61,7 @@ for wrap in wrappers:
     assert time.monotonic() - began_s >= 0.45, "the straggler delays both"
     dist.barrier()
 dist.destroy_process_group()
-print("done", rank, flush=True)
+print(f"done {rank}\\n", end="", flush=True)  # in one piece: two processes write
 """
 
 _DATA_PARALLEL = """

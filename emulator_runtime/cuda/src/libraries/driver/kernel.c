@@ -262,6 +262,7 @@ EMU_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction fu
         .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
         .dynamic_shared_bytes = config->sharedMemBytes,
         .stream = config->hStream,
+        .arguments = parameters,
     };
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *attribute = &config->attrs[i];
