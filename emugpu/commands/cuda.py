@@ -21,7 +21,7 @@ _FILES_SHOWN = 3
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `cuda build`, `cuda scan` and `cuda kernels` to the front door's commands."""
     parser = subparsers.add_parser(
-        "cuda", help="the emulated CUDA libraries: compile them, scan a framework, measured times", description=__doc__
+        "cuda", help="the emulated CUDA libraries: compile them, scan a framework", description=__doc__
     )
     commands = parser.add_subparsers(dest="cuda_command", required=True, metavar="{build,scan,kernels}")
     building = commands.add_parser(

@@ -187,9 +187,10 @@ def test_a_factor_multiplies_all_estimates(run_core: Callable[..., str]) -> None
     run_core(
         """
         stream = core.default_stream()
-        begin = core.gate(stream)
+        begin, open_gate = core.gate(stream)
         core.launch(stream, 10)
         end = core.record(stream)
+        open_gate()
         core.synchronize(stream)
         assert core.elapsed_ms(begin, end) == 25
         """,

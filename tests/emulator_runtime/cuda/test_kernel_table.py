@@ -121,9 +121,10 @@ LAUNCHES = f"""
 stream = core.default_stream()
 def us(name, blocks, threads):
     kernel = c_void_p(core.library.emu_kernel_named(name))
-    begin = core.gate(stream)
+    begin, open_gate = core.gate(stream)
     core.call("emu_launch_kernel", stream, kernel, (c_uint * 3)(blocks, 1, 1), (c_uint * 3)(threads, 1, 1), None)
     end = core.record(stream)
+    open_gate()
     core.synchronize(stream)
     return round(core.elapsed_ms(begin, end) * 1000, 2)
 ADD = {MANGLED.encode()!r}
