@@ -1,4 +1,4 @@
-"""`emugpu cuda`: compile the emulated CUDA libraries, and see what an installed framework wants from them."""
+"""`emugpu cuda`: compile the emulated CUDA libraries, see what a framework wants from them, read measured times of kernels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emulator_runtime.cuda.build import build, built, emulated_functions
+from emulator_runtime.cuda.kernel_times import read_trace, table_text
 from emulator_runtime.cuda.scan import Need, Scan, Support, scan
 
 EXIT_UNKNOWN = 1
@@ -18,11 +19,11 @@ _FILES_SHOWN = 3
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `cuda build` and `cuda scan` to the front door's commands."""
+    """Adds `cuda build`, `cuda scan` and `cuda kernels` to the front door's commands."""
     parser = subparsers.add_parser(
         "cuda", help="the emulated CUDA libraries: compile them, scan a framework", description=__doc__
     )
-    commands = parser.add_subparsers(dest="cuda_command", required=True, metavar="{build,scan}")
+    commands = parser.add_subparsers(dest="cuda_command", required=True, metavar="{build,scan,kernels}")
     building = commands.add_parser(
         "build",
         help="compile the libraries, for example into an image",
@@ -49,6 +50,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     scanning.add_argument("--json", action="store_true", help="print JSON instead of a table")
     scanning.add_argument("--names", action="store_true", help="name the functions that answer 'not supported'")
     scanning.set_defaults(run=run_scan)
+    kernels = commands.add_parser(
+        "kernels",
+        help="print the kernel table of traces from a real GPU",
+        description="Print the median time of each kernel and grid in traces that torch.profiler wrote on a real GPU "
+        "(export_chrome_trace). `emugpu run --kernel-table FILE` uses it.",
+    )
+    kernels.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a trace in JSON, or gzipped")
+    kernels.set_defaults(run=run_kernels)
 
 
 def run_build(args: argparse.Namespace) -> int:
@@ -69,6 +78,12 @@ def run_scan(args: argparse.Namespace) -> int:
     else:
         _print(result, names=args.names)
     return EXIT_UNKNOWN if result.of(Support.UNKNOWN) else 0
+
+
+def run_kernels(args: argparse.Namespace) -> int:
+    """Prints the table; 0. Raises InputError and OSError."""
+    print(table_text(kernel for path in args.traces for kernel in read_trace(path)), end="")
+    return 0
 
 
 def _progress() -> Callable[[int, int], None]:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from emulator_runtime.cuda import launch
 from emulator_runtime.cuda.build import built
+from emulator_runtime.cuda.kernel_times import check_table
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import GIB, MIB, read_duration_ns
+from emulator_runtime.profiles.table import ProfileTable
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*(Mi|Gi)B?")
 _UNITS = {"Mi": MIB, "Gi": GIB}
@@ -47,7 +49,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--kernel-table", type=Path, metavar="FILE", help="measured times of kernels by name")
     parser.add_argument("--anchor", type=float, metavar="FACTOR", help="multiply all estimates")
-    parser.add_argument("--warp", action="store_true", help="waits for a GPU take no time: its clock jumps instead")
+    parser.add_argument(
+        "--anchor-to",
+        metavar="STEP",
+        help="multiply all estimates so that a training step takes as long as that of a profiled model and batch size, such as "
+        "resnet50:64 (`emugpu profile list`), or a time such as 86ms; from the third equal step on",
+    )
+    parser.add_argument("--profiles", type=Path, metavar="FILE", help="JSON file with profiles of your own")
+    parser.add_argument("--warp", action="store_true", help="waits for a GPU take no time: clocks jump instead")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace; %%p in FILE is the process")
     parser.add_argument(
         "--log", type=int, choices=range(4), metavar="0-3", help="what is not emulated (1), objects, calls"
@@ -71,23 +80,31 @@ def run(args: argparse.Namespace) -> int:
     memory = None if args.memory is None else _size(args.memory)
     machine = args.machine or f"{socket.gethostname()}, process {os.getpid()}"
     devices = launch.devices_of(args.gpu_type, args.gpus, machine, memory)
-    settings = launch.write_settings(launch.settings_text(_process(args), devices), os.environ)
-    os.execve(path, words, launch.environment(built(), settings, os.environ, preload=args.preload))
+    settings = launch.write_settings(launch.settings_text(_process(args, devices[0].gpu_type), devices), os.environ)
+    os.execve(path, words, launch.environment(built(), settings, os.environ, preload=args.preload, warp=args.warp))
 
 
-def _process(args: argparse.Namespace) -> launch.ProcessSettings:
+def _process(args: argparse.Namespace, gpu_type: str) -> launch.ProcessSettings:
     constant_ns = None if args.time in ("roofline", "constant") else read_duration_ns(args.time)
     if args.time not in ("roofline", "constant") and constant_ns is None:
         raise InputError("--time", f"must be roofline, constant or a time such as 20us, not {args.time}")
+    if args.kernel_table is not None:
+        check_table(args.kernel_table)
     return launch.ProcessSettings(
         estimator="roofline" if args.time == "roofline" else "constant",
         constant_ns=constant_ns,
         kernel_table=_absolute(args.kernel_table),
         anchor=args.anchor,
+        step_ns=None if args.anchor_to is None else launch.step_ns(args.anchor_to, gpu_type, _profiles(args.profiles)),
         trace=_absolute(args.trace),
         log=args.log,
         warp=args.warp or None,
     )
+
+
+def _profiles(file: Path | None) -> ProfileTable:
+    table = ProfileTable.bundled()
+    return table if file is None else table.with_file(file)
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -28,6 +28,8 @@ CORE = "libemugpu_core.so"
 MANIFEST = "emulated.json"
 """Which functions are emulated, by SONAME; the other symbols of the library answer "not supported"."""
 REDIRECTOR = "libemugpu_redirect.so"
+PROGRAM_CLOCK = "libemugpu_clock.so"
+"""Loaded before the C library, it shows a program the emulated time of the core."""
 LIBRARIES_VARIABLE = "EMUGPU_CUDA_LIBRARIES"
 """A directory with compiled libraries, for machines and images without a compiler."""
 
@@ -59,6 +61,7 @@ def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = (
         builder.core()
         builder.common()
         builder.redirector()
+        builder.program_clock()
         emulated = dict(pool.map(lambda one: builder.library(*one), _libraries()))
     write_whole(directory / MANIFEST, json.dumps(emulated, indent=0, sort_keys=True), sync=False)
 
@@ -159,6 +162,15 @@ class _Builder:
         if source.exists():
             self._link([self._compile(source, self.scratch / "redirect.o")], REDIRECTOR, [], needs=())
 
+    def program_clock(self) -> None:
+        """It defines functions of the C library itself, so that older versions are chosen only of those by which it finds the
+        C library's."""
+        lines = self._header.read_text(encoding="ascii").splitlines(keepends=True)
+        own = self.scratch / "program_clock.h"
+        own.write_text("".join(line for line in lines if ".symver dl" in line), encoding="ascii")
+        compiled = self._compile(SOURCES / "program_clock.c", self.scratch / "program_clock.o", header=own)
+        self._link([compiled], PROGRAM_CLOCK, [])
+
     def library(self, family: Family, soname: str, release: int) -> tuple[str, list[str]]:
         """One library: its sources, stubs for what they don't define, and the symbols' version. Its SONAME, and what its
         sources define."""
@@ -178,10 +190,10 @@ class _Builder:
             (self.directory / alias).symlink_to(soname)
         return soname, sorted(defined)
 
-    def _compile(self, source: Path, into: Path, release: int | None = None) -> Path:
+    def _compile(self, source: Path, into: Path, release: int | None = None, header: Path | None = None) -> Path:
         variant = [] if release is None else [f"-DCUDA_MAJOR={release}"]
         folders = [f"-I{SOURCES / 'core'}", f"-I{SOURCES / 'libraries'}"]
-        include = ["-include", str(self._header)]
+        include = ["-include", str(header or self._header)]
         self._run([*_FLAGS, *self.flags, *variant, *folders, *include, "-c", str(source), "-o", str(into)])
         return into
 

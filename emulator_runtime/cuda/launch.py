@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from emulator_runtime.cuda.build import REDIRECTOR
+from emulator_runtime.cuda.build import PROGRAM_CLOCK, REDIRECTOR
 from emulator_runtime.cuda.families import FAMILIES
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import device_uuid
-from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.domain.units import NS_PER_S, read_duration_ns, to_ns
 from emulator_runtime.files import write_whole
 from emulator_runtime.profiles.catalogue import gpu_spec
 from emulator_runtime.profiles.cuda_properties import PRECISIONS, cuda_properties
+from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
 
 SETTINGS_VARIABLE = "EMUGPU_CUDA_SETTINGS"
@@ -35,7 +36,8 @@ class ProcessSettings:
     """Settings of a process, each named as its key in the file; the core's default is used where a value is None.
 
     `estimator`: roofline or constant, each piece of work takes `constant_ns` then. `kernel_table`: a file with measured times of
-    kernels. `anchor`: factor on estimates. `scalar`: the value of a small read of what a kernel wrote. `trace`: the file of a
+    kernels. `anchor`: factor on estimates. `step_ns`: how long a training step takes, from which the core finds the factor once
+    it has seen two equal steps. `scalar`: the value of a small read of what a kernel wrote. `trace`: the file of a
     Chrome trace; %p in it is the process's number. `log`: 0 nothing, 1 what a user should know, 2 each object, 3 each call.
     `clock`: the file of a clock that processes share. `warp`: waits cost no time. `manager`, `token`: the socket of the sharing
     manager, and what it knows the container by.
@@ -46,6 +48,7 @@ class ProcessSettings:
     constant_ns: int | None = None
     kernel_table: Path | None = None
     anchor: float | None = None
+    step_ns: int | None = None
     scalar: float | None = None
     trace: Path | None = None
     log: int | None = None
@@ -111,12 +114,12 @@ def _forget_old(folder: Path) -> None:
 
 
 def environment(
-    libraries: Path, settings: Path, environ: Mapping[str, str], *, preload: bool = False
+    libraries: Path, settings: Path, environ: Mapping[str, str], *, preload: bool = False, warp: bool = False
 ) -> dict[str, str]:
     """`environ` with what makes a program find the emulated libraries.
 
     `preload`: all libraries are loaded into each process at its start, for dynamic linkers and tools that can't audit; libraries
-    that a program opens by an absolute path aren't redirected then.
+    that a program opens by an absolute path aren't redirected then. `warp`: the program's own clocks show emulated time.
     """
     chosen = {
         **environ,
@@ -124,10 +127,29 @@ def environment(
         "TRITON_LIBCUDA_PATH": str(libraries),
         "USE_PYTORCH_KERNEL_CACHE": "0",  # what the emulated NVRTC makes must not be kept for a real GPU
     }
+    preloaded = [str(libraries / PROGRAM_CLOCK)] if warp else []
     if preload:
-        names = [str(libraries / soname) for family in FAMILIES for soname in family.sonames]
-        return {**chosen, "LD_PRELOAD": _joined(names, environ.get("LD_PRELOAD", ""))}
+        preloaded += [str(libraries / soname) for family in FAMILIES for soname in family.sonames]
+    if preloaded:
+        chosen["LD_PRELOAD"] = _joined(preloaded, environ.get("LD_PRELOAD", ""))
+    if preload:
+        return chosen
     return {**chosen, "LD_AUDIT": _joined([str(libraries / REDIRECTOR)], environ.get("LD_AUDIT", ""))}
+
+
+def step_ns(text: str, gpu_type: str, profiles: ProfileTable) -> int:
+    """How long a step takes on the device, by `MODEL:BATCH`, the profile of a model at a batch size per GPU, or by a time such as
+    86ms. Raises InputError, UnknownNameError and BeyondProfileError."""
+    time_ns = read_duration_ns(text)
+    if time_ns is not None:
+        if time_ns == 0:
+            raise InputError("--anchor-to", "a step takes longer than 0")
+        return time_ns
+    model, _, batch = text.rpartition(":")
+    if not model or not batch.isdecimal():
+        raise InputError("--anchor-to", f"must be a model and a batch size such as resnet50:64, or a time, not {text}")
+    profile = profiles.step_profile(model, gpu_type, int(batch))
+    return to_ns(profile.forward_s + profile.backward_s)
 
 
 def check_program(path: str) -> None:

@@ -21,6 +21,7 @@ BENCHMARKS = (
     "kubernetes",
     "emujobs",
     "dashboard",
+    "cuda_costs",
 )
 
 

@@ -33,6 +33,30 @@ def test_a_program_gets_the_settings_and_its_exit_status_is_the_commands(tmp_pat
     assert "libemugpu_redirect.so" in done.stderr
 
 
+def test_estimates_are_anchored_to_a_profile_or_a_time() -> None:
+    for step, expected in (("resnet50:64", "step_ns 206274000"), ("86ms", "step_ns 86000000")):
+        done = emugpu("run", "--gpu-type", "V100", "--anchor-to", step, "--", "sh", "-c", "cat $EMUGPU_CUDA_SETTINGS")
+        assert expected in done.stdout.splitlines(), done.stdout + done.stderr
+
+
+def test_a_kernel_table_is_made_of_a_trace_and_used(tmp_path: Path) -> None:
+    trace, table = tmp_path / "trace.json", tmp_path / "table"
+    kernel = {"cat": "kernel", "name": "add", "dur": 2.5, "args": {"grid": [1, 1, 1], "block": [32, 1, 1]}}
+    trace.write_text(json.dumps({"traceEvents": [kernel]}))
+    made = emugpu("cuda", "kernels", str(trace))
+    assert made.stdout == "emugpu-kernels 1\n2500\t1,1,1\t32,1,1\tadd\n"
+    table.write_text(made.stdout)
+    done = emugpu("run", "--kernel-table", str(table), "--", "sh", "-c", "cat $EMUGPU_CUDA_SETTINGS")
+    assert f"kernel_table {table}" in done.stdout.splitlines()
+
+
+def test_a_wrong_kernel_table_is_named_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "table").write_text("emugpu-kernels 1\n5\n")
+    done = emugpu("run", "--kernel-table", str(tmp_path / "table"), "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path}/table, line 2: needs a time in nanoseconds" in done.stderr
+
+
 def test_each_run_has_gpus_of_its_own_unless_a_machine_is_named() -> None:
     show = ("--", "sh", "-c", "grep uuid $EMUGPU_CUDA_SETTINGS")
     own = {emugpu("run", *show).stdout for _ in range(2)}
@@ -56,6 +80,13 @@ def test_options_of_the_program_are_its_own() -> None:
         (["--memory", "800GiB", "--", "ls"], "--memory: must be at most"),
         (["--time", "soon", "--", "ls"], "--time: must be roofline, constant or a time such as 20us"),
         (["--gpu-type", "X99", "--", "ls"], "--gpu-type: unknown GPU type 'X99'"),
+        (["--anchor-to", "resnet50", "--", "ls"], "--anchor-to: must be a model and a batch size such as resnet50:64"),
+        (["--anchor-to", "resnet5:64", "--", "ls"], "unknown model 'resnet5'"),
+        (["--anchor-to", "resnet50:6400", "--", "ls"], "6400"),
+        (["--anchor-to", "resnet50:64", "--gpu-type", "H100", "--", "ls"], "resnet50 has no profile on"),
+        (["--anchor-to", "0ms", "--", "ls"], "--anchor-to: a step takes longer than 0"),
+        (["--kernel-table", "/nothing", "--", "ls"], "/nothing"),
+        (["cuda", "kernels", "/nothing"], "there is no program cuda"),
     ],
 )
 def test_wrong_options_are_one_line(words: list[str], message: str) -> None:

@@ -11,6 +11,7 @@
 #include "internal.h"
 
 static const double COPY_S = 5e-6, HOST_BYTES_PER_S = 20e9;
+static const double LONGEST_S = 1e6; /* 11 days: a thousand such works fit into 64 bits of nanoseconds */
 
 static double operations_per_s(const emu_device_info *device, const emu_work *work) {
     double peak = device->flops_per_s[work->precision];
@@ -34,10 +35,16 @@ static double roofline_s(const emu_device_info *device, const emu_work *work) {
     return seconds;
 }
 
+int64_t cost_in_ns(double seconds) {
+    if (!(seconds > 0)) /* also if it isn't a number */
+        return 0;
+    return (int64_t)((seconds < LONGEST_S ? seconds : LONGEST_S) * 1e9);
+}
+
 int64_t cost_of_work(int device, const emu_work *work) {
     if (settings.estimator == ESTIMATE_CONSTANT)
         return settings.constant_ns;
-    return (int64_t)(roofline_s(&settings.devices[device], work) * settings.anchor * 1e9);
+    return cost_in_ns(roofline_s(&settings.devices[device], work));
 }
 
 int64_t cost_of_copy(int to_device, int from_device, size_t bytes) {
@@ -49,5 +56,5 @@ int64_t cost_of_copy(int to_device, int from_device, size_t bytes) {
     else if (to_device >= 0 || from_device >= 0)
         rate = settings.devices[to_device >= 0 ? to_device : from_device].host_link_bytes_per_s;
     double moving_s = rate > 0 ? (double)bytes / rate : 0;
-    return (int64_t)((COPY_S + moving_s) * 1e9);
+    return cost_in_ns(COPY_S + moving_s);
 }

@@ -58,9 +58,14 @@ static void start(void) {
         started = EMU_NOT_INITIALIZED;
         return;
     }
+    if (!kernel_table_read()) {
+        started = EMU_NOT_INITIALIZED;
+        return;
+    }
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     emu_statistics_start();
     trace_open();
+    atexit(anchor_report);
     started = EMU_OK;
 }
 

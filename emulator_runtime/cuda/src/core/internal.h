@@ -22,6 +22,7 @@ typedef struct {
     estimator_kind estimator;
     int64_t constant_ns;      /* of each piece of work, with the constant estimator */
     double anchor;            /* factor on all estimates but those of the kernel table */
+    int64_t step_ns;          /* what a training step takes: the factor follows from it; 0: nothing is known */
     double scalar;            /* the value of a small read of what a kernel wrote */
     char kernel_table[512];   /* file; empty: none */
     char trace[512];          /* file of the Chrome trace; empty: none. %p: the process's number */
@@ -100,6 +101,7 @@ typedef struct item {
     int64_t dispatch_ns;              /* WORK: what the host of the measured machine needs for a launch */
     const char *name;
     int64_t duration_ns;              /* WORK, COPY */
+    bool measured;                    /* WORK: the duration is the kernel table's */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
     emu_work work;                    /* WORK, for the trace */
     struct {                          /* COPY: rows of bytes, or, if `from` is NULL, `rows` elements of `width` bytes set to `value` */
@@ -221,9 +223,30 @@ kernel_traffic kernel_traffic_of(const char *name);
 /* Of one launch. `arguments` may be NULL. */
 double kernel_bytes(const kernel_traffic *traffic, const unsigned grid[3], const unsigned block[3], void *const *arguments);
 
-/* Nanoseconds that the device takes. */
+/* Nanoseconds that the device takes, before the anchor's factor. */
 int64_t cost_of_work(int device, const emu_work *work);
 int64_t cost_of_copy(int to_device, int from_device, size_t bytes); /* -1: the host */
+int64_t cost_in_ns(double seconds); /* whole nanoseconds, within what a time can be */
+
+/* ---- anchor.c ---- */
+
+/* Multiply the times of work that is given to a device's compute units, if it isn't measured, by the device's factor. */
+void anchor_work(int device, item *work);
+/* The program has waited until a device had nothing to do. */
+void anchor_waited(int device);
+/* Say for which devices no factor was found. */
+void anchor_report(void);
+
+/* ---- kernel_table.c ---- */
+
+typedef struct measured_kernel measured_kernel;
+
+/* Read the file that the settings name, if they do. Answers false, after a line in the log, if it is wrong. */
+bool kernel_table_read(void);
+/* The times of a kernel; NULL: the table has none of this name. */
+const measured_kernel *kernel_table_find(const char *mangled_name);
+/* The time of a launch of it. `fixed_ns`: the part of a time that doesn't depend on the grid. */
+int64_t kernel_table_ns(const measured_kernel *kernel, const unsigned grid[3], const unsigned block[3], double fixed_ns);
 
 /* ---- trace.c ---- */
 

@@ -24,6 +24,7 @@ static const setting of_process[] = {
     PROCESS("driver_version", INTEGER, driver_version),
     PROCESS("constant_ns", LONG, constant_ns),
     PROCESS("anchor", NUMBER, anchor),
+    PROCESS("step_ns", LONG, step_ns),
     PROCESS("scalar", NUMBER, scalar),
     PROCESS("kernel_table", TEXT, kernel_table),
     PROCESS("trace", TEXT, trace),
@@ -187,6 +188,38 @@ static bool read_file(FILE *file, const char *path) {
     return true;
 }
 
+/* The nanoseconds of "86ms" or "1.5s"; 0: it isn't a time. */
+static int64_t read_time(const char *text) {
+    static const struct {
+        const char *unit;
+        double seconds;
+    } units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+    char *unit;
+    double number = strtod(text, &unit);
+    for (size_t i = 0; unit > text && i < COUNT(units); i++) {
+        if (strcmp(unit, units[i].unit) == 0)
+            return cost_in_ns(number * units[i].seconds);
+    }
+    return 0;
+}
+
+/* What a pod's author may choose, beside the file that the node has written. Answers false if it is wrong. */
+static bool take_environment(void) {
+    const char *level = getenv("EMUGPU_CUDA_LOG");
+    if (level != NULL)
+        settings.log_level = atoi(level);
+    const char *step = getenv("EMUGPU_CUDA_STEP");
+    if (step != NULL && step[0] != '\0') {
+        settings.step_ns = read_time(step);
+        if (settings.step_ns == 0)
+            emu_log(1, "EMUGPU_CUDA_STEP must be a time such as 86ms, not %s", step);
+    }
+    const char *table = getenv("EMUGPU_CUDA_KERNEL_TABLE");
+    if (table != NULL)
+        snprintf(settings.kernel_table, sizeof settings.kernel_table, "%s", table);
+    return step == NULL || step[0] == '\0' || settings.step_ns > 0;
+}
+
 /* In a container, the file is there for all to read, and the token is in the environment. */
 static void take_token(void) {
     const char *token = getenv("EMUGPU_TOKEN");
@@ -213,9 +246,7 @@ bool settings_read(void) {
     bool complete = read_file(file, path);
     fclose(file);
     take_token();
-    const char *level = getenv("EMUGPU_CUDA_LOG");
-    if (level != NULL)
-        settings.log_level = atoi(level);
+    complete &= take_environment();
     for (int i = 0; i < settings.device_count; i++)
         read_uuid(&settings.devices[i]);
     return complete;

@@ -322,6 +322,8 @@ emu_status stream_issue(emu_stream *stream, item *work) {
     int64_t now_ns = wait_for_room(stream);
     if (!stream_live(stream) || stream->id != id)
         return EMU_INVALID_HANDLE; /* another thread destroyed it meanwhile */
+    if (work->engine == &devices[stream->device].compute)
+        anchor_work(stream->device, work);
     work->issued_ns = dispatched(stream->device, work->dispatch_ns, now_ns);
     status = follow_default(stream);
     if (status != EMU_OK)
@@ -490,10 +492,17 @@ emu_status emu_stream_query(emu_stream *stream) {
     return status;
 }
 
+/* The program has waited for a stream. */
+static void note_wait(const emu_stream *stream) {
+    if (stream_live(stream) && stream->end_ns >= devices[stream->device].last_end_ns)
+        anchor_waited(stream->device);
+}
+
 emu_status stream_wait_for_end(emu_stream *stream) {
     int device = stream->device; /* while this waits, another thread may destroy the stream */
     if (stream->first == NULL) {
         wait_until(stream->end_ns);
+        note_wait(stream);
         return device_usable(device);
     }
     moment *tail = moment_new();
@@ -504,6 +513,7 @@ emu_status stream_wait_for_end(emu_stream *stream) {
     if (status == EMU_OK)
         wait_for_moment(tail);
     moment_release(tail);
+    note_wait(stream);
     return status == EMU_OK ? device_usable(device) : status;
 }
 
@@ -537,6 +547,7 @@ emu_status emu_device_synchronize(int device) {
     }
     if (status == EMU_OK)
         wait_until(devices[device].last_end_ns);
+    anchor_waited(device);
     pthread_mutex_unlock(&core_lock);
     return status;
 }

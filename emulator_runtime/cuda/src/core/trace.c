@@ -68,7 +68,8 @@ void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, in
         fprintf(file, ",\"bytes\":%zu", work->copy.width * work->copy.rows);
     const emu_work *described = &work->work;
     if (described->flops > 0 || described->bytes > 0)
-        fprintf(file, ",\"flops\":%.0f,\"bytes\":%.0f,\"precision\":%d", described->flops, described->bytes, (int)described->precision);
+        fprintf(file, ",\"kind\":%d,\"flops\":%.0f,\"bytes\":%.0f,\"precision\":%d", (int)described->kind, described->flops,
+                described->bytes, (int)described->precision);
     if (described->columns > 0)
         fprintf(file, ",\"columns\":%.0f,\"depth\":%.0f", described->columns, described->depth);
     if (described->grid[0] > 0)

@@ -10,6 +10,8 @@ struct emu_kernel {
     emu_kernel *next; /* in its bucket */
     char *name;
     kernel_traffic traffic;
+    bool launched;
+    const measured_kernel *measured; /* once it has been launched; NULL: the table doesn't have it */
 };
 
 static emu_pool kernel_pool = {.object_bytes = sizeof(emu_kernel)};
@@ -66,14 +68,28 @@ const char *emu_kernel_name(const emu_kernel *kernel) {
 /* ---- work of the compute units ---- */
 
 /* The lock is held. `work->name` lives as long as the process. */
-static emu_status launch(emu_stream *stream, const emu_work *work) {
+static emu_status launch(emu_stream *stream, const emu_work *work, const measured_kernel *measured) {
     device_state *device = &devices[stream->device];
-    item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute,
-                   .duration_ns = cost_of_work(stream->device, work), .work = *work};
+    const emu_roofline *constants = &settings.devices[stream->device].roofline;
+    item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute, .measured = measured != NULL, .work = *work};
+    if (measured != NULL)
+        issued.duration_ns = kernel_table_ns(measured, work->grid, work->block, constants->kernel_ns);
+    else
+        issued.duration_ns = cost_of_work(stream->device, work);
     device->launches++;
     device->last_work = work->name;
-    issued.dispatch_ns = (int64_t)settings.devices[stream->device].roofline.dispatch_ns;
+    if (settings.estimator == ESTIMATE_ROOFLINE)
+        issued.dispatch_ns = (int64_t)constants->dispatch_ns;
     return stream_issue(stream, &issued);
+}
+
+/* What the kernel table has for a kernel. Looked up when it is first launched: programs register many more than they launch. */
+static const measured_kernel *measured_times(emu_kernel *kernel) {
+    if (!kernel->launched) {
+        kernel->launched = true;
+        kernel->measured = kernel_table_find(kernel->name);
+    }
+    return kernel->measured;
 }
 
 emu_status emu_launch(emu_stream *stream, const emu_work *work) {
@@ -83,7 +99,7 @@ emu_status emu_launch(emu_stream *stream, const emu_work *work) {
     emu_work lasting = *work;
     lasting.name = named->name;
     pthread_mutex_lock(&core_lock);
-    emu_status status = stream_live(stream) ? launch(stream, &lasting) : EMU_INVALID_HANDLE;
+    emu_status status = stream_live(stream) ? launch(stream, &lasting, NULL) : EMU_INVALID_HANDLE;
     pthread_mutex_unlock(&core_lock);
     return status;
 }
@@ -97,7 +113,7 @@ emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsig
                          .bytes = kernel_bytes(&kernel->traffic, grid, block, arguments)};
         memcpy(work.grid, grid, sizeof work.grid);
         memcpy(work.block, block, sizeof work.block);
-        status = launch(stream, &work);
+        status = launch(stream, &work, measured_times(kernel));
     }
     pthread_mutex_unlock(&core_lock);
     return status;
