@@ -21,12 +21,12 @@ ENVIRONMENTS = {
 }
 NOT_SUPPORTED = {
     "sparse_by_sparse": "cusparseSpGEMM",
-    "half_of_a_matrix_sparse": "cusparseLt",
-    "decoding_of_jpeg": "nvjpeg",
-    "memory_of_another_process": "cudaIpc",
-    "files_to_gpus": "cuFile",
-    "parts_of_a_gpu": "cuGreenCtx",
-    "symmetric_memory": "cu",
+    "half_of_a_matrix_sparse": "cusparseLtInit",
+    "decoding_of_jpeg": "nvjpegCreate",
+    "memory_of_another_process": "cudaIpcGetMemHandle",
+    "files_to_gpus": "cuFileHandleRegister",
+    "symmetric_memory": "cuMemExportToShareableHandle",
+    "temperature": "nvmlDeviceGetTemperature",
 }
 """What ends with "not supported: NAME", and the beginning of the name."""
 

@@ -179,12 +179,11 @@ def management_library() -> None:
     pynvml.nvmlInit()
     assert pynvml.nvmlDeviceGetCount() == 2
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    x = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-    assert pynvml.nvmlDeviceGetMemoryInfo(handle).used >= 1 << 30
+    kept = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    assert pynvml.nvmlDeviceGetMemoryInfo(handle).used >= kept.nbytes
     assert str(torch.cuda.get_device_properties(0).uuid) in str(pynvml.nvmlDeviceGetUUID(handle))
     assert 0 <= torch.cuda.utilization() <= 100
-    assert torch.cuda.temperature() > 0 and torch.cuda.power_draw() > 0 and torch.cuda.clock_rate() > 0
-    assert "processes" in torch.cuda.list_gpu_processes() or x.is_cuda
+    assert "process" in torch.cuda.list_gpu_processes()
 
 
 def profiler() -> None:
@@ -212,6 +211,5 @@ def files_to_gpus() -> None:
         torch.cuda.gds.GdsFile(file.name, os.O_CREAT | os.O_RDWR).save_storage(torch.ones(1024, device="cuda").untyped_storage())
 
 
-def parts_of_a_gpu() -> None:
-    context = torch.cuda.green_contexts.GreenContext.create(num_sms=16, device_id=0)
-    context.set_context()
+def temperature() -> None:
+    print(torch.cuda.temperature())

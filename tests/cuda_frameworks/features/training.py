@@ -154,11 +154,11 @@ def kernels_in_triton() -> None:
 
 
 def kernels_in_cuda() -> None:
-    source = b'extern "C" __global__ void twice(float *x, int n) { int i = threadIdx.x; if (i < n) x[i] *= 2; }'
-    kernel = torch.cuda._compile_kernel(source.decode(), "twice")
+    from torch.cuda.jiterator import _create_jit_fn
+
+    scale = _create_jit_fn("template <typename T> T scale(T x, T factor) { return x * factor; }", factor=2.0)
     x = torch.ones(64, device="cuda")
-    kernel(grid=(1, 1, 1), block=(64, 1, 1), args=[x, 64])
-    torch.cuda.synchronize()
+    assert scale(x).shape == scale(x, factor=3.0).shape == (64,)
 
 
 def checkpoint_files() -> None:
