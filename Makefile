@@ -51,6 +51,7 @@ e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-u
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) e2e/run.sh $(BIN)/python "not long" --timeout 600 $(ARGS)
 e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, ten of an experiment, 200 random pods, reboots; about 40 minutes
 	$(BIN)/emugpu cluster load emugpu-scheduler --name $(CLUSTER)
+	$(BIN)/emugpu cluster load emugpu-torch --name $(CLUSTER)
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 e2e/run.sh $(BIN)/python "long or not long" --timeout 1800 $(ARGS)
 bench: $(DEV_STAMP)  ## benchmark tables (they never fail by a clock; ARGS=--quick: small ones); RabbitMQ is compared with if it is installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pika

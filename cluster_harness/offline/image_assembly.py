@@ -126,8 +126,8 @@ class ImageAssembly:
         """Installs wheels with this process's pip, run by the image's Python: see images/emugpu/python."""
         pip = self.shell.run(sys.executable, "-c", "import pip; print(*pip.__path__)").strip()
         options = ("--quiet", "--no-compile", "--only-binary=:all:", "--target", root / place)
-        command = (self.checkout / "images/emugpu/python", root, pip, "install", *options, *wanted)
-        self.shell.run(*command, timeout_s=BUILD_TIMEOUT_S)
+        python = self.checkout / "images/emugpu/python"
+        self.shell.run(python, root, pip, "install", *options, *wanted, timeout_s=BUILD_TIMEOUT_S)
 
     def _product(self, base: Path, work: Path) -> Path:
         """A tree with /opt/emugpu/{packages,tools} and /usr/local/bin, compiled by the image's own Python."""

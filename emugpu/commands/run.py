@@ -35,6 +35,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--gpu-type", default="A100", metavar="TYPE", help="a type of `emugpu gpus` (default: A100)")
     parser.add_argument("--memory", metavar="SIZE", help="memory of each GPU, such as 16GiB (default: the type's)")
     parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="whose GPUs they are: runs with the same NAME share their memory (default: a machine of this run's own)",
+    )
+    parser.add_argument(
         "--time",
         default="roofline",
         metavar="ESTIMATOR",
@@ -64,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("emugpu run", f"there is no program {words[0]}")
     launch.check_program(path)
     memory = None if args.memory is None else _size(args.memory)
-    devices = launch.devices_of(args.gpu_type, args.gpus, socket.gethostname(), memory)
+    machine = args.machine or f"{socket.gethostname()}, process {os.getpid()}"
+    devices = launch.devices_of(args.gpu_type, args.gpus, machine, memory)
     settings = launch.write_settings(launch.settings_text(_process(args), devices), os.environ)
     os.execve(path, words, launch.environment(built(), settings, os.environ, preload=args.preload))
 

@@ -5,6 +5,7 @@ The environment is inherited, so that what the program starts (data loaders, `to
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,13 +16,16 @@ from emulator_runtime.cuda.build import REDIRECTOR
 from emulator_runtime.cuda.families import FAMILIES
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.files import write_whole
 from emulator_runtime.profiles.catalogue import gpu_spec
 from emulator_runtime.profiles.cuda_properties import PRECISIONS, cuda_properties
+from emulator_runtime.timing.host import wall_ns
 
 SETTINGS_VARIABLE = "EMUGPU_CUDA_SETTINGS"
 _FIRST_LINE = "emugpu-cuda 1"
 _MOST_DEVICES = 64
+_KEPT_DAYS = 60
 _FIRST_BYTES = 4096
 """A program's first page names its dynamic linker."""
 
@@ -91,9 +95,19 @@ def write_settings(text: str, environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(environ.get("EMUGPU_CACHE") or Path(base) / "emugpu").absolute() / "cuda-settings"
     folder.mkdir(parents=True, exist_ok=True)
+    _forget_old(folder)
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
     write_whole(path, text, sync=False, mode=0o600, unfinished=path.with_suffix(f".{os.getpid()}"))
     return path
+
+
+def _forget_old(folder: Path) -> None:
+    """What a program starts reads its settings, too, so they are kept as long as any program may run."""
+    oldest_s = wall_ns() / NS_PER_S - _KEPT_DAYS * 86400
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process has done it
+            if path.stat().st_mtime < oldest_s:
+                path.unlink()
 
 
 def environment(

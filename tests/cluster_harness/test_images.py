@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import re
 import shutil
@@ -177,6 +179,72 @@ def test_the_schedulers_image_is_assembled_on_top_of_the_products(
     assert layers(image) == 4
     assert assembly.installed["more"] == ["--no-deps", "numpy>=1"]
     assert leftovers(tmp_path) == []
+
+
+def test_the_image_with_pytorch_is_built_on_request(
+    checkout: Path, make_builder: Callable[..., ImageBuilder], machine
+) -> None:  # type: ignore[no-untyped-def]
+    image = make_builder().build_optional("emugpu-torch")
+    assert machine.images[image.reference].endswith("images/torch/Dockerfile")
+    assert image.archive.read_text().split() == [image.reference, "emugpu-torch:1.2.3"]
+    (checkout / "operators" / "__init__.py").write_text("changed = True\n")
+    assert make_builder().build_optional("emugpu-torch") == image, "nothing of ours is in it"
+
+
+def test_the_image_with_pytorch_is_assembled_of_packages_alone(
+    checkout: Path, tmp_path: Path, make_builder: Callable[..., ImageBuilder], assembly: Assembly
+) -> None:
+    image = make_builder(on_the_spot=True).build_optional("emugpu-torch")
+    assert layers(image) == 1
+    requirements = checkout / "images/torch/requirements.txt"
+    assert assembly.installed == {"torch": ["--no-deps", "--requirement", str(requirements)]}
+    with tarfile.open(image.archive) as archive:
+        layer = archive.extractfile(next(name for name in archive.getnames() if name.endswith("layer.tar")))
+        assert layer is not None
+        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(layer.read()))) as files:
+            assert {"usr/local/bin/python3", "usr/local/bin/torchrun"} <= set(files.getnames())
+    assert leftovers(tmp_path) == []
+
+
+def test_pytorchs_requirements_are_complete_without_nvidias_packages() -> None:
+    text = (IMAGES / "torch" / "requirements.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in lines)
+    names = {line.partition("==")[0] for line in lines}
+    assert {"torch", "torchvision", "sympy", "jinja2"} <= names
+    assert not [name for name in names if name.startswith(("nvidia", "cuda", "triton"))]
+    assert "pip install --no-cache-dir --no-deps -r" in (IMAGES / "torch" / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_product_has_the_emulated_cuda_libraries(
+    checkout: Path, make_builder: Callable[..., ImageBuilder], assembly: Assembly, machine
+) -> None:  # type: ignore[no-untyped-def]
+    """They are compiled while the image is built; the Dockerfile does it in a stage of its own."""
+    source = checkout / "emulator_runtime/cuda/build.py"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text("")
+    name, ask = Path(sys.executable).name, machine.programs[Path(sys.executable).name]
+
+    def compile_or_ask(words: list[str], stdin: str) -> str:
+        if words[1] == "-c" and "emulator_runtime.cuda.build" in words[2]:
+            Path(words[3]).mkdir()
+            (Path(words[3]) / "libcuda.so.1").write_text("compiled")
+            return ""
+        return str(ask(words, stdin))
+
+    machine.programs[name] = compile_or_ask
+    image = make_builder(on_the_spot=True).build()["emugpu"]
+    with tarfile.open(image.archive) as archive:
+        found = []
+        for member in archive.getnames():
+            if member.endswith("layer.tar"):
+                layer = archive.extractfile(member)
+                assert layer is not None
+                with tarfile.open(fileobj=io.BytesIO(gzip.decompress(layer.read()))) as files:
+                    found += files.getnames()
+    assert "opt/emugpu/tools/python/lib/libcuda.so.1" in found
+    text = (IMAGES / "emugpu" / "Dockerfile").read_text(encoding="utf-8")
+    assert "COPY --from=cuda /lib-cuda /image/opt/emugpu/tools/python/lib\n" in text
 
 
 def test_an_image_of_the_engine_is_saved_once(tmp_path: Path, shell, machine) -> None:  # type: ignore[no-untyped-def]

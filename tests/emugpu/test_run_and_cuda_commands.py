@@ -33,6 +33,13 @@ def test_a_program_gets_the_settings_and_its_exit_status_is_the_commands(tmp_pat
     assert "libemugpu_redirect.so" in done.stderr
 
 
+def test_each_run_has_gpus_of_its_own_unless_a_machine_is_named() -> None:
+    show = ("--", "sh", "-c", "grep uuid $EMUGPU_CUDA_SETTINGS")
+    own = {emugpu("run", *show).stdout for _ in range(2)}
+    same = {emugpu("run", "--machine", "m1", *show).stdout for _ in range(2)}
+    assert (len(own), len(same)) == (2, 1)
+
+
 def test_options_of_the_program_are_its_own() -> None:
     done = emugpu("run", "sh", "-c", "echo $0 $1", "--gpus", "3")
     assert (done.returncode, done.stdout) == (0, "--gpus 3\n")

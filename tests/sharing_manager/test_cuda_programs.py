@@ -22,9 +22,9 @@ def program(uuids, tmp_path):
     """`program(daemon, token, code)`: a process with the container's devices, whose kernels take 10 ms each."""
     processes = []
 
-    def start(daemon, token, code, devices=1, log=1):
+    def start(daemon, token, code, devices=1, log=1, kernel_ns=10 * MS):
         file = tmp_path / f"settings{len(processes)}"
-        lines = ["emugpu-cuda 1", "estimator constant", f"constant_ns {10 * MS}", f"log {log}"]
+        lines = ["emugpu-cuda 1", "estimator constant", f"constant_ns {kernel_ns}", f"log {log}"]
         lines += [f"manager {daemon.job_socket}", f"token {token}"]
         for index in range(devices):
             lines += [f"device {index}", f"uuid {uuids[index]}", f"memory_bytes {16 << 30}", "context_bytes 1048576"]
@@ -132,6 +132,23 @@ def test_work_of_several_streams_on_a_shared_device_overlaps_the_host(start_daem
         assert 200 <= core.elapsed_ms(begin, end) < 240
     """
     output(program(daemon, daemon.grant("a", uuids[:1]), code))
+
+
+@pytest.mark.parametrize("mode", ["fifo", "time-slicing"])
+def test_a_little_work_behind_a_copy_is_asked_for_while_it_is_awaited(start_daemon, program, uuids, mode):
+    """It joins a chunk only when the copy has taken place, after the program began to wait."""
+    code = """
+        stream, pinned, memory = core.stream(), core.allocate(1 << 20, HOST), core.allocate(1 << 20)
+        watch = Stopwatch()
+        for _ in range(3):
+            core.launch(stream, 12)
+            core.copy(stream, pinned, memory, 1 << 20, blocking=False)
+            core.launch(stream, 2)
+        core.synchronize(stream)
+        assert watch.s < 5
+    """
+    daemon = start_daemon(mode)
+    output(program(daemon, daemon.grant("a", uuids[:1]), code, kernel_ns=MS))
 
 
 def test_jobs_on_one_device_have_its_memory_together(start_daemon, program, uuids):

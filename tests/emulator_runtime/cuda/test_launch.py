@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,13 @@ def test_the_file_begins_with_its_version_and_lists_process_and_devices() -> Non
     assert lines.count("name Tesla V100-PCIE-32GB") == 2
     assert "memory_bytes 34089205760" in lines
     assert "flops_fp16 112000000000000.0" in lines
-    assert "shared 0" in lines
+    assert "dispatch_ns 35700.0" in lines
 
 
 def test_the_core_knows_every_key() -> None:
     process = ProcessSettings(*[1 for _ in dataclasses.fields(ProcessSettings)])  # type: ignore[arg-type]
     known = (SOURCES / "core" / "settings.c").read_text(encoding="utf-8")
-    text = settings_text(process, [DeviceSettings("NVIDIA-H200", "GPU-1", 1 * GIB, shared=True)])
+    text = settings_text(process, [DeviceSettings("NVIDIA-H200", "GPU-1", 1 * GIB)])
     assert [key for key in sorted(keys(text)) if f'"{key}"' not in known] == []
 
 
@@ -76,6 +77,14 @@ def test_the_same_settings_are_the_same_file_that_others_cannot_read(tmp_path: P
     assert path.read_text(encoding="utf-8") == "one\n"
     assert path.stat().st_mode & 0o777 == 0o600
     assert len(list(path.parent.iterdir())) == 2
+
+
+def test_settings_that_nobody_uses_any_more_are_deleted(tmp_path: Path) -> None:
+    environ = {"EMUGPU_CACHE": str(tmp_path)}
+    old, recent = launch.write_settings("a", environ), launch.write_settings("b", environ)
+    os.utime(old, (0, 0))
+    launch.write_settings("c", environ)
+    assert recent.exists() and not old.exists()
 
 
 def test_the_environment_redirects_and_keeps_what_was_there(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LANES = 64 };
+enum { MAX_LANES = 64, MAX_STEPS = 1 << 20 };
 
 struct emu_graph {
     graph_step *steps;
@@ -169,11 +169,39 @@ static emu_status run_step(const graph_step *step, emu_stream *stream, moment **
     return stream_issue(stream, &work);
 }
 
+/* A graph that is launched while its stream is captured becomes part of the new one; its moments and lanes get numbers there. */
+static emu_status capture_graph(const emu_graph *graph, emu_stream *stream) {
+    emu_graph *target = stream->capture->graph;
+    if (graph == target || graph->count > MAX_STEPS - target->count || graph->lanes > MAX_LANES - target->lanes + 1) {
+        stream->capture->broken = true;
+        return graph == target ? EMU_INVALID_VALUE : EMU_OUT_OF_MEMORY;
+    }
+    int first_moment = target->moments, first_lane = target->lanes - 1;
+    target->moments += graph->moments;
+    target->lanes += graph->lanes - 1;
+    target->nodes += graph->nodes;
+    for (int i = 0; i < graph->count; i++) {
+        graph_step step = graph->steps[i];
+        step.lane = step.lane == 0 ? stream->lane : first_lane + step.lane;
+        step.moment += step.moment >= 0 ? first_moment : 0;
+        if (!add_step(target, &step)) {
+            stream->capture->broken = true;
+            return EMU_OUT_OF_MEMORY;
+        }
+    }
+    return EMU_OK;
+}
+
 emu_status emu_graph_launch(const emu_graph *graph, emu_stream *stream) {
     pthread_mutex_lock(&core_lock);
     emu_status status = EMU_OK;
     if (!pool_has(&graph_pool, graph) || !stream_live(stream))
         status = EMU_INVALID_HANDLE;
+    if (status == EMU_OK && stream->capture != NULL) {
+        status = capture_graph(graph, stream);
+        pthread_mutex_unlock(&core_lock);
+        return status;
+    }
     moment **moments = status == EMU_OK ? calloc((size_t)graph->moments + 1, sizeof *moments) : NULL;
     if (status == EMU_OK && moments == NULL)
         status = EMU_OUT_OF_MEMORY;
@@ -197,7 +225,7 @@ emu_status emu_capture_begin(emu_stream *stream, emu_graph *graph) {
         status = EMU_INVALID_VALUE;
     else if (stream->is_default)
         status = EMU_CAPTURE_UNSUPPORTED;
-    else if (stream->capture != NULL)
+    else if (stream->capture != NULL || (graph != NULL && graph->capturing))
         status = EMU_INVALID_VALUE;
     if (status == EMU_OK) {
         capture *begun = pool_take(&capture_pool);

@@ -195,8 +195,10 @@ bool streams_pending(void) {
     return pending_items > 0;
 }
 
+/* Wait for what may let pending work go on. Work that has joined a chunk meanwhile is awaited, too, however little it is. */
 static void wait_for_progress(void) {
     struct timespec until;
+    grant_flush();
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += RECHECK_NS;
     if (until.tv_nsec >= 1000000000) {

@@ -1,7 +1,7 @@
 """Random calls of the driver and the runtime, for test_fuzz.py: a process that ends normally has survived them.
 
-Arguments are such that a real driver answers an error at worst: handles may be anything, but a pointer to what a function reads or
-writes is NULL or points to enough memory.
+Arguments are such that a real driver answers an error at worst: handles may be anything, but a pointer to what a function
+reads or writes is NULL or points to enough memory.
 """
 
 from __future__ import annotations
@@ -15,55 +15,80 @@ SCRATCH = 1 << 16
 LARGE = (1 << 44, (1 << 63) - 1, (1 << 64) - 1)
 
 # o: output, i: number, s: bytes, r: a few, b: input (numbers), p: array of pointers, f: function, t: text, a digit: itself.
-# Handles: A address, C context, E event, G graph, X executable graph, K kernel, M module, P pool, S stream, U object, V memory without
-# an address. An output that is kept as a handle: >S.
+# Handles: A address, C context, E event, G graph, X executable graph, K kernel, M module, P pool, S stream, U object, V memory
+# without an address. An output that is kept as a handle: >S.
 RUNTIME = """
-cudaGetDeviceCount o;cudaSetDevice i;cudaGetDevice o;cudaInitDevice iii;cudaSetDeviceFlags i;cudaGetDeviceFlags o;cudaDeviceSynchronize
-cudaDeviceGetAttribute oii;cudaDeviceGetPCIBusId oii;cudaDeviceGetByPCIBusId ot;cudaGetDeviceProperties oi;cudaChooseDevice ob
-cudaDeviceGetLimit oi;cudaDeviceSetLimit is;cudaDeviceGetCacheConfig o;cudaDeviceSetCacheConfig i;cudaDeviceGetStreamPriorityRange oo
+cudaGetDeviceCount o;cudaSetDevice i;cudaGetDevice o
+cudaInitDevice iii;cudaSetDeviceFlags i;cudaGetDeviceFlags o;cudaDeviceSynchronize
+cudaDeviceGetAttribute oii;cudaDeviceGetPCIBusId oii
+cudaDeviceGetByPCIBusId ot;cudaGetDeviceProperties oi;cudaChooseDevice ob
+cudaDeviceGetLimit oi;cudaDeviceSetLimit is
+cudaDeviceGetCacheConfig o;cudaDeviceSetCacheConfig i;cudaDeviceGetStreamPriorityRange oo
 cudaDeviceCanAccessPeer oii;cudaDeviceGetP2PAttribute oiii;cudaDeviceEnablePeerAccess ii;cudaDeviceDisablePeerAccess i
-cudaProfilerStart;cudaProfilerStop;cudaGetLastError;cudaPeekAtLastError;cudaDriverGetVersion o;cudaMalloc >As;cudaMallocManaged >Asi
+cudaProfilerStart;cudaProfilerStop;cudaGetLastError
+cudaPeekAtLastError;cudaDriverGetVersion o;cudaMalloc >As;cudaMallocManaged >Asi
 cudaMallocPitch >Aosr;cudaFree A;cudaHostAlloc >Asi;cudaMallocHost >As;cudaFreeHost A;cudaHostUnregister A
-cudaHostGetDevicePointer >Ai;cudaMemGetInfo oo;cudaPointerGetAttributes oA;cudaDeviceGetDefaultMemPool >Pi;cudaDeviceGetMemPool >Pi
-cudaDeviceSetMemPool iP;cudaMemPoolCreate >Pb;cudaMemPoolDestroy P;cudaMemPoolGetAttribute Pio;cudaMemPoolSetAttribute Pib
-cudaMemPoolTrimTo Ps;cudaMemPoolSetAccess Pb1;cudaMemPoolGetAccess oPb;cudaMallocAsync >AsS;cudaMallocFromPoolAsync >AsPS
-cudaFreeAsync AS;cudaDeviceGetGraphMemAttribute iio;cudaDeviceSetGraphMemAttribute iib;cudaMemset Ais;cudaMemsetAsync AisS
-cudaMemset2D Asisr;cudaMemset2DAsync AsisrS;cudaGetSymbolAddress >AK;cudaGetSymbolSize oK;cudaMemAdvise Asib;cudaStreamCreate >S
-cudaStreamCreateWithFlags >Si;cudaStreamCreateWithPriority >Sii;cudaStreamDestroy S;cudaStreamQuery S;cudaStreamSynchronize S
+cudaHostGetDevicePointer >Ai;cudaMemGetInfo oo
+cudaPointerGetAttributes oA;cudaDeviceGetDefaultMemPool >Pi;cudaDeviceGetMemPool >Pi
+cudaDeviceSetMemPool iP;cudaMemPoolCreate >Pb
+cudaMemPoolDestroy P;cudaMemPoolGetAttribute Pio;cudaMemPoolSetAttribute Pib
+cudaMemPoolTrimTo Ps;cudaMemPoolSetAccess Pb1
+cudaMemPoolGetAccess oPb;cudaMallocAsync >AsS;cudaMallocFromPoolAsync >AsPS
+cudaFreeAsync AS;cudaDeviceGetGraphMemAttribute iio
+cudaDeviceSetGraphMemAttribute iib;cudaMemset Ais;cudaMemsetAsync AisS
+cudaMemset2D Asisr;cudaMemset2DAsync AsisrS;cudaGetSymbolAddress >AK
+cudaGetSymbolSize oK;cudaMemAdvise Asib;cudaStreamCreate >S
+cudaStreamCreateWithFlags >Si;cudaStreamCreateWithPriority >Sii
+cudaStreamDestroy S;cudaStreamQuery S;cudaStreamSynchronize S
 cudaStreamWaitEvent SEi;cudaStreamGetPriority So;cudaStreamGetFlags So;cudaStreamGetId So;cudaStreamGetDevice So
 cudaStreamAddCallback SfAi;cudaLaunchHostFunc SfA;cudaEventCreate >E;cudaEventCreateWithFlags >Ei;cudaEventDestroy E
 cudaEventRecord ES;cudaEventRecordWithFlags ESi;cudaEventQuery E;cudaEventSynchronize E;cudaEventElapsedTime oEE
-cudaThreadExchangeStreamCaptureMode b;cudaStreamBeginCapture Si;cudaStreamBeginCaptureToGraph SGbb0i;cudaStreamEndCapture S>G
+cudaThreadExchangeStreamCaptureMode b;cudaStreamBeginCapture Si
+cudaStreamBeginCaptureToGraph SGbb0i;cudaStreamEndCapture S>G
 cudaStreamEndCapture S>G;cudaStreamIsCapturing So;cudaStreamGetCaptureInfo Soo>G000;cudaStreamGetCaptureInfo Soo>Gooo
 cudaGraphCreate >Gi;cudaGraphDestroy G;cudaGraphClone >GG;cudaGraphGetNodes G0o;cudaGraphInstantiate >XGi
 cudaGraphExecGetFlags Xo;cudaGraphLaunch XS;cudaGraphUpload XS;cudaGraphExecDestroy X;cudaUserObjectCreate >UAfi1
 cudaUserObjectRetain Ui;cudaUserObjectRelease Ui;cudaGraphRetainUserObject GUii;cudaGraphReleaseUserObject GUi
-cudaGetFuncBySymbol >KK;cudaGetKernel >KK;cudaFuncGetAttributes oK;cudaFuncSetAttribute Kii;cudaKernelSetAttributeForDevice Kiii
+cudaGetFuncBySymbol >KK;cudaGetKernel >KK
+cudaFuncGetAttributes oK;cudaFuncSetAttribute Kii;cudaKernelSetAttributeForDevice Kiii
 cudaOccupancyMaxActiveBlocksPerMultiprocessor oKis;cudaFuncGetName oK;cudaOccupancyAvailableDynamicSMemPerBlock oKii
-cudaLaunchKernelExC bK0;cudaLibraryLoadData >Mb000000;cudaLibraryUnload M;cudaLibraryGetKernel >KMt;cudaLibraryGetKernelCount oM
+cudaLaunchKernelExC bK0;cudaLibraryLoadData >Mb000000
+cudaLibraryUnload M;cudaLibraryGetKernel >KMt;cudaLibraryGetKernelCount oM
 cudaLibraryGetGlobal ooMt;cudaGetDriverEntryPointByVersion toiio
 """
 DRIVER = """
-cuInit i;cuDriverGetVersion o;cuGetErrorName io;cuGetErrorString io;cuDeviceGet oi;cuDeviceGetCount o;cuDeviceGetName oii
-cuDeviceGetUuid_v2 oi;cuDeviceTotalMem_v2 oi;cuDeviceGetAttribute oii;cuDeviceGetProperties oi;cuDevicePrimaryCtxRetain >Ci
-cuDevicePrimaryCtxRelease_v2 i;cuDevicePrimaryCtxGetState ioo;cuDevicePrimaryCtxSetFlags_v2 ii;cuCtxCreate_v2 >Cii;cuCtxDestroy_v2 C
+cuInit i;cuDriverGetVersion o;cuGetErrorName io
+cuGetErrorString io;cuDeviceGet oi;cuDeviceGetCount o;cuDeviceGetName oii
+cuDeviceGetUuid_v2 oi;cuDeviceTotalMem_v2 oi
+cuDeviceGetAttribute oii;cuDeviceGetProperties oi;cuDevicePrimaryCtxRetain >Ci
+cuDevicePrimaryCtxRelease_v2 i;cuDevicePrimaryCtxGetState ioo
+cuDevicePrimaryCtxSetFlags_v2 ii;cuCtxCreate_v2 >Cii;cuCtxDestroy_v2 C
 cuCtxPushCurrent_v2 C;cuCtxPopCurrent_v2 >C;cuCtxSetCurrent C;cuCtxGetCurrent >C;cuCtxGetDevice o;cuCtxGetId Co
-cuCtxGetApiVersion Co;cuCtxSynchronize;cuCtxGetLimit oi;cuCtxSetLimit is;cuCtxEnablePeerAccess Ci;cuCtxDisablePeerAccess C
+cuCtxGetApiVersion Co;cuCtxSynchronize;cuCtxGetLimit oi
+cuCtxSetLimit is;cuCtxEnablePeerAccess Ci;cuCtxDisablePeerAccess C
 cuMemAlloc_v2 >As;cuMemAllocManaged >Asi;cuMemAllocPitch_v2 >Aosri;cuMemFree_v2 A;cuMemHostAlloc >Asi;cuMemFreeHost A
-cuMemHostUnregister A;cuMemHostGetDevicePointer_v2 >Ai;cuMemGetInfo_v2 oo;cuMemGetAddressRange_v2 ooA;cuPointerGetAttribute oiA
+cuMemHostUnregister A;cuMemHostGetDevicePointer_v2 >Ai
+cuMemGetInfo_v2 oo;cuMemGetAddressRange_v2 ooA;cuPointerGetAttribute oiA
 cuPointerGetAttributes 1bpA;cuPointerSetAttribute biA;cuMemPoolCreate >Pb;cuMemPoolDestroy P;cuMemPoolGetAttribute Pio
 cuMemAllocAsync >AsS;cuMemFreeAsync AS;cuMemAddressReserve >Ass00;cuMemAddressFree As;cuMemCreate >Vsb0;cuMemRelease V
-cuMemMap As0V0;cuMemUnmap As;cuMemRetainAllocationHandle >VA;cuMemSetAccess Asb1;cuMemGetAccess obA;cuMemGetAllocationGranularity obi
-cuMemcpy2D_v2 b;cuMemsetD8_v2 Ais;cuMemsetD32Async AisS;cuMemsetD2D16_v2 Asisr;cuStreamCreate >Si;cuStreamDestroy_v2 S;cuStreamQuery S
-cuStreamSynchronize S;cuStreamWaitEvent SEi;cuStreamGetCtx S>C;cuStreamWriteValue32_v2 SAii;cuStreamWriteValue64_v2 SAii
-cuEventCreate >Ei;cuEventDestroy_v2 E;cuEventRecord ES;cuEventQuery E;cuStreamBeginCapture_v2 Si;cuStreamEndCapture S>G
-cuStreamGetCaptureInfo_v2 Soo>G00;cuGraphInstantiateWithFlags >XGi;cuGraphLaunch XS;cuGraphExecDestroy X;cuGraphDestroy G
+cuMemMap As0V0;cuMemUnmap As;cuMemRetainAllocationHandle >VA
+cuMemSetAccess Asb1;cuMemGetAccess obA;cuMemGetAllocationGranularity obi
+cuMemcpy2D_v2 b;cuMemsetD8_v2 Ais;cuMemsetD32Async AisS
+cuMemsetD2D16_v2 Asisr;cuStreamCreate >Si;cuStreamDestroy_v2 S;cuStreamQuery S
+cuStreamSynchronize S;cuStreamWaitEvent SEi
+cuStreamGetCtx S>C;cuStreamWriteValue32_v2 SAii;cuStreamWriteValue64_v2 SAii
+cuEventCreate >Ei;cuEventDestroy_v2 E;cuEventRecord ES
+cuEventQuery E;cuStreamBeginCapture_v2 Si;cuStreamEndCapture S>G
+cuStreamGetCaptureInfo_v2 Soo>G00;cuGraphInstantiateWithFlags >XGi
+cuGraphLaunch XS;cuGraphExecDestroy X;cuGraphDestroy G
 cuModuleLoadData >Mb;cuModuleUnload M;cuModuleGetFunction >KMt;cuModuleGetGlobal_v2 ooMt;cuModuleGetFunctionCount oM
-cuModuleEnumerateFunctions oiM;cuLibraryLoadData >Mb000000;cuLibraryGetModule >MM;cuKernelGetFunction >KK;cuKernelGetLibrary >MK
+cuModuleEnumerateFunctions oiM;cuLibraryLoadData >Mb000000
+cuLibraryGetModule >MM;cuKernelGetFunction >KK;cuKernelGetLibrary >MK
 cuKernelGetName oK;cuKernelGetAttribute oiKi;cuKernelSetAttribute iiKi;cuFuncGetAttribute oiK;cuFuncSetAttribute Kii
 cuFuncSetCacheConfig Ki;cuLaunchKernel KrrrrrriS00;cuLaunchCooperativeKernel KrrrrrriS0;cuLaunchKernelEx bK00
 cuOccupancyMaxActiveBlocksPerMultiprocessor oKis;cuOccupancyMaxPotentialBlockSize ooK0si;cuGetProcAddress_v2 toiio
-cuMulticastCreate ob;cuGreenCtxCreate oAii;cuIpcGetMemHandle oA;cuGetExportTable ob;cuLogsRegisterCallback fAo;cuLogsUnregisterCallback A
+cuMulticastCreate ob;cuGreenCtxCreate oAii;cuIpcGetMemHandle oA
+cuGetExportTable ob;cuLogsRegisterCallback fAo;cuLogsUnregisterCallback A
 """
 HANDLES = "ACEGKMPSUVX"
 

@@ -45,9 +45,10 @@ def test_wrong_launches_are_refused(run_cuda: Run) -> None:
     run_cuda(
         """
         kernel, = register("kernel")
-        for grid, block in (((0, 1, 1), (1, 1, 1)), ((1, 1, 1), (1025, 1, 1)), ((1, 1, 1), (32, 33, 1)), ((1, 65536, 1), (1, 1, 1)),
-                            ((1, 1, 1), (1, 1, 65)), ((1, 1, 1), (0, 1, 1)), ((1 << 31, 1, 1), (1, 1, 1))):
-            expect(launch(kernel, grid, block), INVALID_CONFIGURATION)
+        for grid in ((0, 1, 1), (1, 65536, 1), (1 << 31, 1, 1)):
+            expect(launch(kernel, grid, (1, 1, 1)), INVALID_CONFIGURATION)
+        for block in ((1025, 1, 1), (32, 33, 1), (1, 1, 65), (0, 1, 1)):
+            expect(launch(kernel, (1, 1, 1), block), INVALID_CONFIGURATION)
         handle = made(cuda.cudaGetFuncBySymbol, kernel)
         expect(driver.cuLaunchKernel(handle, 1, 1, 1, 1025, 1, 1, 0, 0, 0, 0), INVALID_VALUE)
         expect(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0), INVALID_HANDLE)
@@ -238,7 +239,8 @@ def test_ptx_fat_binaries_and_other_images(run_cuda: Run) -> None:
         """
         expect(cuda.cudaSetDevice(0), OK)
         text = lambda value: ctypes.c_char_p(value)
-        ptx = ctypes.create_string_buffer(b"// made\\n.version 8.0\\n.target sm_80\\n.visible .entry one(\\n.param .u64 p\\n) { ret; }\\n.entry two { ret; }")
+        code = b"// made\\n.version 8.0\\n.visible .entry one(\\n.param .u64 p\\n) { ret; }\\n.entry two { ret; }"
+        ptx = ctypes.create_string_buffer(code)
         module = made(driver.cuModuleLoadData, ptx)
         assert made(driver.cuModuleGetFunctionCount, module, kind=c_uint) == 2
         made(driver.cuModuleGetFunction, module, text(b"two"))

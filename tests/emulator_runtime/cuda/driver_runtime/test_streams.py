@@ -203,6 +203,53 @@ def test_waiting_breaks_a_capture(run_cuda: Run) -> None:
     )
 
 
+def test_a_graph_belongs_to_one_capture_at_a_time(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        one, other, graph = made(cuda.cudaStreamCreate), made(cuda.cudaStreamCreate), made(cuda.cudaGraphCreate, 0)
+        expect(cuda.cudaStreamBeginCaptureToGraph(one, graph, 0, 0, 0, 2), OK)
+        expect(cuda.cudaStreamBeginCaptureToGraph(other, graph, 0, 0, 0, 2), INVALID_VALUE)
+        expect(cuda.cudaGraphDestroy(graph), INVALID_VALUE)
+        expect(cuda.cudaStreamEndCapture(one, byref(out())), OK)
+        expect(cuda.cudaStreamBeginCaptureToGraph(other, graph, 0, 0, 0, 2), OK)
+        """
+    )
+
+
+def test_a_graph_that_is_launched_in_a_capture_becomes_part_of_it(run_cuda: Run) -> None:
+    """Two streams with one kernel of 1 ms each: launched twice by the outer graph, and that twice."""
+    run_cuda(
+        """
+        kernel, = register("inner")
+        stream, other = made(cuda.cudaStreamCreateWithFlags, 1), made(cuda.cudaStreamCreateWithFlags, 1)
+        forked, joined, count = made(cuda.cudaEventCreateWithFlags, 2), made(cuda.cudaEventCreateWithFlags, 2), c_size_t()
+        inner, outer = out(), out()
+        expect(cuda.cudaStreamBeginCapture(stream, 1), OK)
+        for event, of, waiting in ((forked, stream, other), (joined, other, stream)):
+            expect(cuda.cudaEventRecord(event, of), OK)
+            expect(cuda.cudaStreamWaitEvent(waiting, event, 0), OK)
+            expect(launch(kernel, stream=waiting), OK)
+        expect(cuda.cudaStreamEndCapture(stream, byref(inner)), OK)
+        executable = made(cuda.cudaGraphInstantiate, inner, 0)
+        expect(cuda.cudaStreamBeginCapture(stream, 1), OK)
+        expect(cuda.cudaGraphLaunch(executable, stream), OK)
+        expect(cuda.cudaGraphLaunch(executable, stream), OK)
+        expect(cuda.cudaStreamEndCapture(stream, byref(outer)), OK)
+        expect(cuda.cudaGraphGetNodes(outer, 0, byref(count)), OK)
+        assert count.value == 4
+        both, took = made(cuda.cudaGraphInstantiate, outer, 0), c_float()
+        start, end = made(cuda.cudaEventCreate), made(cuda.cudaEventCreate)
+        expect(cuda.cudaEventRecord(start, stream), OK)
+        for _ in range(2):
+            expect(cuda.cudaGraphLaunch(both, stream), OK)
+        expect(cuda.cudaEventRecord(end, stream), OK)
+        expect(cuda.cudaEventSynchronize(end), OK)
+        expect(cuda.cudaEventElapsedTime(byref(took), start, end), OK)
+        assert 8 <= took.value < 12, took.value
+        """
+    )
+
+
 def test_a_destroyed_stream_no_longer_captures(run_cuda: Run) -> None:
     run_cuda(
         "    MODE = 0"

@@ -85,6 +85,9 @@ static bool follow(progress *walk, const emu_graph_step *step) {
         lane->count = 0;
         return add_index(lane, walk->nodes++);
     }
+    if (step->moment < 0) {
+        return true;
+    }
     index_list *moment = moment_of(walk, step->moment);
     if (moment == NULL) {
         return false;
