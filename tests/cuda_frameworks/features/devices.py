@@ -148,11 +148,13 @@ def pinned_memory() -> None:
 def pinned_data_loader() -> None:
     data = torch.utils.data.TensorDataset(torch.arange(640).view(64, 10), torch.zeros(64))
     loader = torch.utils.data.DataLoader(data, 8, num_workers=2, pin_memory=True)
-    batches = [rows.to("cuda", non_blocking=True) for rows, _ in loader]
-    assert torch.equal(torch.cat(batches).cpu(), torch.arange(640).view(64, 10))
+    batches = [rows.to("cuda", non_blocking=True).cpu() for rows, _ in loader]
+    assert torch.equal(torch.cat(batches), torch.arange(640).view(64, 10))
 
 
 def copies_between_devices() -> None:
+    from torch.cuda import comm
+
     assert torch.cuda.can_device_access_peer(0, 1)
     values = torch.arange(100_000)
     first = values.to("cuda:0")
@@ -160,8 +162,8 @@ def copies_between_devices() -> None:
     assert second.device.index == 1 and torch.equal(second.cpu(), values)
     with torch.cuda.device(1):
         assert (second + 1).device.index == 1
-    torch.cuda.comm.broadcast(first, [0, 1])
-    assert torch.cuda.comm.scatter(first, [0, 1])[1].device.index == 1
+    assert comm.broadcast(first, [0, 1])[1].device.index == 1
+    assert comm.scatter(first, [0, 1])[1].device.index == 1
 
 
 def data_parallel() -> None:

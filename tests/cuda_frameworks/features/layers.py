@@ -67,6 +67,7 @@ def losses() -> None:
 
 def pictures() -> None:
     import torchvision
+    from torchvision.transforms import v2
 
     x = torch.randn(2, 3, 32, 32, device="cuda", requires_grad=True)
     y = functional.interpolate(x, scale_factor=2, mode="bilinear")
@@ -76,7 +77,7 @@ def pictures() -> None:
     boxes = torch.tensor([[0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 8.0, 8.0]]).cuda()
     assert torchvision.ops.roi_align(x, [boxes, boxes], 7).shape == (4, 3, 7, 7)
     assert torchvision.ops.nms(boxes, torch.tensor([0.9, 0.8]).cuda(), 0.5).dim() == 1
-    crop = torchvision.transforms.v2.RandomResizedCrop(16)
+    crop = v2.RandomResizedCrop(16)
     assert crop(torch.zeros(3, 64, 64, dtype=torch.uint8, device="cuda")).shape == (3, 16, 16)
 
 
@@ -115,5 +116,6 @@ def transformer_encoder() -> None:
     net = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 8, 256, batch_first=True), 2).cuda()
     net(torch.randn(4, 32, 128, device="cuda")).sum().backward()
     padding = torch.arange(32).expand(4, 32) >= torch.tensor([[32], [20], [10], [5]])
+    net(torch.randn(4, 32, 128, device="cuda"), src_key_padding_mask=padding.cuda()).sum().backward()
     with torch.no_grad():
-        assert net.eval()(torch.randn(4, 32, 128, device="cuda"), src_key_padding_mask=padding.cuda()).shape[0] == 4
+        assert net.eval()(torch.randn(4, 32, 128, device="cuda")).shape == (4, 32, 128)

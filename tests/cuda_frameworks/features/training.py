@@ -55,7 +55,7 @@ def optimisers() -> None:
     ):
         net = _net()
         optimizer = make(net.parameters())
-        schedule = optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=4)
+        schedule = optim.lr_scheduler.StepLR(optimizer, 2)
 
         def closure(net: nn.Module = net, optimizer: optim.Optimizer = optimizer) -> torch.Tensor:
             optimizer.zero_grad()
