@@ -254,6 +254,60 @@ def test_a_device_that_is_lost_fails_every_call(daemon, program, uuids):
     output(process)
 
 
+def test_little_work_before_a_function_of_the_host_is_asked_for(start_daemon, program, uuids):
+    """The program doesn't wait through CUDA, so nothing but time tells that the chunk is complete."""
+    code = """
+        import threading
+        stream, ran = core.stream(), threading.Event()
+        core.launch(stream)
+        core.work(stream, kind=0, name=b"short")
+        core.host_function(stream, ran.set)
+        assert ran.wait(20)
+    """
+    daemon = start_daemon("fifo")
+    output(program(daemon, daemon.grant("a", uuids[:1]), code))
+
+
+def test_threads_that_begin_at_once(daemon, program, uuids):
+    """Two first uses of two devices, and two allocations that fit only one at a time."""
+    code = """
+        import threading
+        answers, watch = [], Stopwatch()
+
+        def allocate(device):
+            for _ in range(2):
+                answers.append(core.status("emu_memory_allocate", device, DEVICE, c_size_t(9 << 30), byref(c_void_p())))
+
+        threads = [threading.Thread(target=allocate, args=(n % 2,)) for n in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert sorted(answers) == [0, 0] + [OUT_OF_MEMORY] * 6, answers
+        assert watch.s < 20, watch.s
+    """
+    output(program(daemon, daemon.grant("a", uuids[:2]), code, devices=2))
+
+
+def test_a_child_process_leaves_its_parents_memory_alone(daemon, program, uuids, eventually):
+    process = program(
+        daemon,
+        daemon.grant("a", uuids[:1]),
+        """
+        memory = core.allocate(4 << 30)
+        child = os.fork()
+        if child == 0:
+            core.status("emu_memory_free", DEVICE, memory)
+            os._exit(0)
+        os.waitpid(child, 0)
+        core.launch(core.stream())
+        core.call("emu_device_synchronize", 0)
+        print('ready', flush=True)
+        input()
+        """,
+    )
+    assert process.stdout.readline() == "ready\n", process.communicate()
+    assert status(daemon)["used_bytes"] == (4 << 30) + (1 << 20)
+
+
 def test_a_program_without_its_manager_gives_up_with_a_reason(daemon, program, uuids):
     process = program(daemon, "a-token-that-nobody-gave", "core.status('emu_context_primary', 0)\ncore.stream()")
     _, errors = process.communicate(timeout=60)

@@ -114,6 +114,30 @@ def test_addresses_and_memory_that_are_mapped_together(run_core):
     """)
 
 
+def test_memory_is_released_once_for_each_time_that_the_program_has_it(run_core):
+    run_core("""
+        unit, free = 2 << 20, core.free_bytes()
+        space = core.made("emu_address_reserve", c_size_t(unit), c_size_t(0))
+        memory = core.made("emu_physical_create", 0, c_size_t(unit))
+        core.call("emu_physical_map", space, c_size_t(unit), c_size_t(0), memory)
+        core.call("emu_physical_release", memory)
+        assert core.status("emu_physical_release", memory) == INVALID_VALUE
+        core.call("emu_physical_unmap", space, c_size_t(unit))
+        assert core.free_bytes() == free
+    """)
+
+
+def test_managed_memory_has_what_the_program_writes(run_core):
+    run_core("""
+        managed, device = core.allocate(4096, 3), core.allocate(4096)
+        ctypes.memmove(managed, b"program", 7)
+        core.work(core.default_stream(), kind=0, name=b"kernel")
+        assert core.read(managed, 7) == b"program"
+        core.copy(core.default_stream(), device, managed, 4096)
+        assert core.read(device, 16)[:7] == b"program"
+    """)
+
+
 def test_memory_that_the_program_registers_is_known_as_pinned(run_core):
     run_core("""
         class Info(ctypes.Structure):

@@ -124,6 +124,17 @@ def test_a_function_of_the_host_runs_in_its_place(run_core):
     """)
 
 
+def test_functions_of_the_host_run_in_the_order_of_their_times(run_core):
+    run_core("""
+        late, early, order = core.stream(), core.stream(), []
+        core.launch(late, 500)
+        core.host_function(late, lambda: order.append("late"))
+        core.host_function(early, lambda: order.append("early"))
+        core.synchronize(late), core.synchronize(early)
+        assert order == ["early", "late"]
+    """)
+
+
 def test_work_whose_end_is_unknown_holds_back_only_its_own_stream(run_core):
     run_core("""
         one, two, asked = core.stream(), core.stream(), []

@@ -41,6 +41,9 @@ static void after_fork_in_parent(void) {
 /* As with a real driver, a process can't go on with the devices that its parent used; it can begin if the parent only counted them. */
 static void after_fork_in_child(void) {
     core_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* it belongs to a thread that the child doesn't have */
+    manager_forget();
+    attendant_forget();
+    trace_forget();
     for (int i = 0; i < settings.device_count; i++)
         forked |= devices[i].in_use;
 }
@@ -82,20 +85,39 @@ int emu_driver_version(void) {
     return settings.driver_version;
 }
 
+void device_begin_change(int device) {
+    while (devices[device].changing)
+        pthread_cond_wait(&core_progress, &core_lock);
+    devices[device].changing = true;
+}
+
+void device_end_change(int device) {
+    devices[device].changing = false;
+    pthread_cond_broadcast(&core_progress);
+}
+
 /* The first use of a device makes the process's context there. */
 static void enter(int device) {
     size_t context_bytes = settings.devices[device].context_bytes;
-    devices[device].in_use = true;
     if (!manager_enter(device) || !manager_reserve(device, context_bytes))
         devices[device].lost = true;
     memory_account(device, context_bytes);
+    devices[device].in_use = true;
+}
+
+bool process_forked(void) {
+    return forked;
 }
 
 emu_status device_usable(int device) {
     if (forked)
         return EMU_NOT_INITIALIZED;
-    if (!devices[device].in_use)
-        enter(device);
+    if (!devices[device].in_use) { /* entering takes a while with the lock released: other threads wait for it */
+        device_begin_change(device);
+        if (!devices[device].in_use)
+            enter(device);
+        device_end_change(device);
+    }
     return devices[device].lost ? EMU_LAUNCH_FAILED : EMU_OK;
 }
 

@@ -33,7 +33,27 @@ static void release(chunk *shared) {
 }
 
 bool grant_needed(const emu_stream *stream, const item *work) {
-    return work->engine == &devices[stream->device].compute && manager_shares(stream->device);
+    const device_state *device = &devices[stream->device];
+    return work->engine == &device->compute && !device->lost && manager_shares(stream->device);
+}
+
+void grant_release(item *work) {
+    if (work->chunk != NULL)
+        release(work->chunk);
+    work->chunk = NULL;
+}
+
+bool grant_asked(int device) {
+    return device < EMU_MAX_DEVICES && shares[device].asked != NULL;
+}
+
+void grant_forget(int device) {
+    chunk **own[] = {&shares[device].asked, &shares[device].open};
+    for (int i = 0; i < 2; i++) {
+        if (*own[i] != NULL)
+            release(*own[i]);
+        *own[i] = NULL;
+    }
 }
 
 /* Ask for the open chunk if it is worth it, or awaited, and the one before is answered. */
@@ -114,8 +134,7 @@ bool grant_answered(item *work) {
     int64_t duration_ns = work->duration_ns > 0 ? work->duration_ns : 1;
     work->start_ns = within->start_ns + (int64_t)((double)work->chunk_offset_ns * length);
     work->end_ns = within->start_ns + (int64_t)((double)(work->chunk_offset_ns + duration_ns) * length);
-    release(work->chunk);
-    work->chunk = NULL;
+    grant_release(work);
     return true;
 }
 

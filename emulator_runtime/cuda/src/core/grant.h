@@ -14,6 +14,12 @@ void grant_flush(void);
 bool grant_answered(item *work);
 /* The manager's answer. */
 void grant_answer(int device, int64_t sequence, int64_t start_ns, int64_t end_ns);
+/* The work's end is known in another way. */
+void grant_release(item *work);
+/* Whether an answer is due. */
+bool grant_asked(int device);
+/* There will be no answer: the device is lost, or the process's own again. */
+void grant_forget(int device);
 /* The connection was lost and is there again: ask again for what wasn't answered. */
 void grant_repeat(int device);
 

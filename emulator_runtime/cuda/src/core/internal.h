@@ -52,12 +52,18 @@ typedef struct {
     int blocking_streams;     /* streams that wait for the default stream, and it for them */
     int64_t last_end_ns;      /* the latest known end of any work */
     bool lost;
+    bool changing;            /* a thread changes what the process has of the device, and may wait for the manager */
     bool in_use;              /* a process that only counts the devices takes no memory of them */
 } device_state;
 
 extern device_state devices[EMU_MAX_DEVICES];
 /* EMU_OK, or why the device can't be used. The process's context on it is made if it isn't there yet; the lock is held. */
 emu_status device_usable(int device);
+/* Between these, a thread changes the process's part of a device; others that want to wait. The lock is held. */
+void device_begin_change(int device);
+void device_end_change(int device);
+/* Whether this is a child of a process that used devices. */
+bool process_forked(void);
 
 /* ---- stream.c ---- */
 
@@ -162,6 +168,7 @@ void streams_destroy(int device);
 
 /* A detached thread with a small stack. */
 bool thread_start(void *(*body)(void *));
+void attendant_forget(void);     /* in a forked child: the threads are the parent's */
 void attendant_start(void);      /* once there is something to attend to; the lock is held */
 /* Run a host function at its `start_ns`, on a thread of its own; false: too many wait already, or there can be no thread. */
 bool attendant_run(item *host_function);
@@ -221,6 +228,7 @@ int64_t cost_of_copy(int to_device, int from_device, size_t bytes); /* -1: the h
 /* ---- trace.c ---- */
 
 void trace_open(void);
+void trace_forget(void); /* in a forked child: the file is the parent's */
 bool trace_wanted(void);
 void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns);
 

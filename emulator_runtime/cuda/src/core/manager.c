@@ -33,12 +33,15 @@ typedef struct {
     size_t received_count;
     int answers_due;          /* requests that haven't been answered */
     bool last_ok;             /* of the last answer */
+    bool refused;             /* the last answer was a no for good: another attempt would get the same */
+    int64_t lost_ns;          /* host time since which there is no connection; 0: there is one, or it was complained about */
     char mode[32];
     bool entered;
     int64_t retry_ns;         /* host time of the next attempt to connect */
     size_t reserved_bytes;
     int64_t free_ns;          /* a device of the process's own is so from then on */
     int64_t from_ns, until_ns, work_ns; /* not yet reported */
+    int64_t report_ns;        /* host time of the next report */
     int64_t reported_until_ns;
 } connection;
 
@@ -46,6 +49,7 @@ static connection connections[EMU_MAX_DEVICES + 1];
 static char process_name[48];
 static int alarm_event = -1;
 static bool running;
+static bool beginning; /* a thread attaches the main session */
 
 static bool managed(void) {
     return settings.manager[0] != '\0';
@@ -60,7 +64,9 @@ static void disconnect(connection *lost) {
     lost->received_count = 0;
     lost->answers_due = 0;
     lost->last_ok = false;
-    lost->retry_ns = host_ns() + PAUSE_NS;
+    lost->refused = false;
+    lost->lost_ns = host_ns();
+    lost->retry_ns = lost->lost_ns + PAUSE_NS;
 }
 
 /* A frame is a length in network order and so many bytes of JSON. A manager that doesn't read for long loses the connection. */
@@ -83,10 +89,17 @@ static void device_lost(int device, const char *why) {
     if (device == MAIN || devices[device].lost)
         return;
     devices[device].lost = true;
+    grant_forget(device);
     emu_log(1, "device %d is lost: %s", device, why);
 }
 
 /* ---- what the manager says ---- */
+
+static void take_mode(connection *to, const char *object) {
+    json_text(json_member(object, "mode"), to->mode, sizeof to->mode);
+    if (strcmp(to->mode, "exclusive") == 0)
+        grant_forget((int)(to - connections)); /* nobody will answer what was asked */
+}
 
 static void take_notification(int device, const char *frame, const char *operation) {
     char text[256];
@@ -94,7 +107,7 @@ static void take_notification(int device, const char *frame, const char *operati
         grant_answer(device, json_integer(json_member(frame, "sequence"), -1), json_integer(json_member(frame, "start_ns"), 0),
                      json_integer(json_member(frame, "end_ns"), 0));
     } else if (strcmp(operation, "mode") == 0 && device != MAIN) {
-        json_text(json_member(frame, "mode"), connections[device].mode, sizeof connections[device].mode);
+        take_mode(&connections[device], frame);
         emu_log(2, "device %d: %s", device, connections[device].mode);
     } else if (strcmp(operation, "lost") == 0) {
         json_text(json_member(frame, "error"), text, sizeof text);
@@ -118,19 +131,22 @@ static void take_uuid(const connection *to, const char *device) {
 static void take_attachment(connection *to, const char *frame) {
     const char *device = json_element(json_member(frame, "devices"), 0);
     if (device != NULL) {
-        json_text(json_member(device, "mode"), to->mode, sizeof to->mode);
+        take_mode(to, device);
         take_uuid(to, device);
     }
     to->free_ns = json_integer(json_member(frame, "free_ns"), to->free_ns);
-    if (json_member(frame, "ended") != NULL)
-        to->last_ok = false; /* the container's run hasn't begun, or is over */
+    char state[32];
+    if (json_text(json_member(frame, "ended"), state, sizeof state)) { /* the container's run hasn't begun, or is over */
+        to->last_ok = false;
+        to->refused = strcmp(state, "finished") != 0 && strcmp(state, "released") != 0; /* another run may begin after these */
+    }
 }
 
 static void take_answer(int device, const char *frame) {
     connection *from = &connections[device];
+    bool awaited = from->answers_due > 0;
     from->last_ok = json_true(json_member(frame, "ok"));
-    if (from->answers_due > 0)
-        from->answers_due--;
+    from->answers_due -= awaited;
     if (from->last_ok) {
         take_attachment(from, frame);
         return;
@@ -138,9 +154,10 @@ static void take_answer(int device, const char *frame) {
     char code[32], error[256];
     json_text(json_member(frame, "code"), code, sizeof code);
     json_text(json_member(frame, "error"), error, sizeof error);
-    if (strcmp(code, "device-lost") == 0)
-        device_lost(device, error);
-    emu_log(2, "the sharing manager: %s: %s", code, error);
+    from->refused = strcmp(code, "manager-unavailable") != 0 && strcmp(code, "out-of-memory") != 0;
+    if (strcmp(code, "device-lost") == 0 || (!awaited && grant_asked(device)))
+        device_lost(device, error); /* an error that nobody awaits is that of a demand, which will have no other answer */
+    emu_log(awaited ? 2 : 1, "the sharing manager: %s: %s", code, error);
 }
 
 static void take_frame(int device, const char *frame) {
@@ -197,7 +214,7 @@ static bool receive(int device) {
 static int open_socket(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strcpy(address.sun_path, settings.manager);
-    int opened = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int opened = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); /* a full queue of the manager's is "not yet" */
     if (opened >= 0 && connect(opened, (struct sockaddr *)&address, sizeof address) != 0) {
         close(opened);
         return -1;
@@ -219,7 +236,7 @@ static bool await_answer(int device) {
     while (from->socket >= 0 && from->answers_due > 0 && host_ns() < give_up_ns) {
         struct pollfd readable = {.fd = from->socket, .events = POLLIN};
         pthread_mutex_unlock(&core_lock);
-        poll(&readable, 1, 50);
+        poll(&readable, 1, 5); /* another thread may read the answer */
         pthread_mutex_lock(&core_lock);
         if (from->socket >= 0 && from->answers_due > 0 && !receive(device))
             disconnect(from);
@@ -251,7 +268,7 @@ static bool send_reservation(int device) {
     return request(device, json);
 }
 
-/* Connect and attach, and wait for the answer. `refused`: there was one, and it was no. */
+/* Connect and attach, and wait for the answer. `refused`: there was one, and it was a no for good. */
 static bool attach(int device, bool *refused) {
     connection *to = &connections[device];
     char json[1024];
@@ -263,8 +280,10 @@ static bool attach(int device, bool *refused) {
     if (!request(device, json))
         return false;
     bool answered = await_answer(device);
-    *refused = !answered && to->socket >= 0 && to->answers_due == 0;
-    if (!answered && to->socket >= 0)
+    *refused = !answered && to->socket >= 0 && to->answers_due == 0 && to->refused;
+    if (answered)
+        to->lost_ns = 0;
+    else if (to->socket >= 0)
         disconnect(to);
     return answered;
 }
@@ -273,7 +292,7 @@ static bool attach(int device, bool *refused) {
 
 static void report(int device) {
     connection *to = &connections[device];
-    if (to->work_ns == 0)
+    if (to->work_ns == 0 || host_ns() < to->report_ns)
         return;
     int64_t from_ns = to->from_ns > to->reported_until_ns ? to->from_ns : to->reported_until_ns;
     int64_t work_ns = to->work_ns < to->until_ns - from_ns ? to->work_ns : to->until_ns - from_ns;
@@ -286,12 +305,22 @@ static void report(int device) {
     to->work_ns = 0;
 }
 
+static void complain(connection *about) {
+    if (about->lost_ns == 0 || host_ns() - about->lost_ns < (int64_t)ANSWER_S * 1000000000)
+        return;
+    emu_log(1, "the sharing manager at %s hasn't answered for %d s; work on shared devices waits for it", settings.manager, ANSWER_S);
+    about->lost_ns = 0;
+}
+
 static void connect_again(int device) {
     bool refused;
+    int64_t lost_ns = connections[device].lost_ns;
     if (!attach(device, &refused)) {
         if (refused && device != MAIN)
             device_lost(device, "the sharing manager refuses this process");
         connections[device].retry_ns = host_ns() + PAUSE_NS;
+        connections[device].lost_ns = lost_ns;
+        complain(&connections[device]);
         return;
     }
     emu_log(2, "connected again to the sharing manager");
@@ -376,16 +405,36 @@ static bool start_serving(void) {
 
 /* ---- what the core asks for ---- */
 
+/* Attach the main session, unless this process or another one of the container has it. One thread does it, others wait. */
+static void begin_run(int64_t give_up_ns) {
+    while (beginning)
+        pthread_cond_wait(&core_progress, &core_lock);
+    beginning = true;
+    bool refused = false;
+    while (!connections[MAIN].entered && !attach(MAIN, &refused) && !refused && host_ns() < give_up_ns)
+        pause_unlocked(PAUSE_NS);
+    connections[MAIN].entered = connections[MAIN].entered || connections[MAIN].socket >= 0;
+    beginning = false;
+    pthread_cond_broadcast(&core_progress);
+}
+
+void manager_forget(void) {
+    for (int i = 0; running && i <= MAIN; i++) {
+        if (connections[i].socket >= 0)
+            close(connections[i].socket);
+        connections[i] = (connection){.socket = -1};
+    }
+    running = beginning = false;
+}
+
 bool manager_enter(int device) {
     if (!managed())
         return true;
     if (!start_serving())
         return false;
     int64_t give_up_ns = host_ns() + (int64_t)ANSWER_S * 1000000000;
+    begin_run(give_up_ns);
     bool refused = false;
-    while (!connections[MAIN].entered && !attach(MAIN, &refused) && !refused && host_ns() < give_up_ns)
-        pause_unlocked(PAUSE_NS);
-    connections[MAIN].entered = connections[MAIN].entered || connections[MAIN].socket >= 0; /* else another process has it */
     while (!attach(device, &refused) && host_ns() < give_up_ns)
         pause_unlocked(PAUSE_NS / 2);
     if (connections[device].socket < 0) {
@@ -413,22 +462,27 @@ bool manager_reserve(int device, size_t bytes) {
     return false;
 }
 
+bool manager_accounts(int device) {
+    return connections[device].entered;
+}
+
 bool manager_shares(int device) {
     const connection *to = &connections[device];
     return to->entered && strcmp(to->mode, "exclusive") != 0;
 }
 
-void manager_worked(int device, int64_t start_ns, int64_t end_ns) {
+void manager_worked(int device, int64_t start_ns, int64_t end_ns, int64_t work_ns) {
     connection *to = &connections[device];
     if (!to->entered)
         return;
     bool first = to->work_ns == 0;
-    if (first)
-        to->from_ns = start_ns;
+    to->from_ns = first || start_ns < to->from_ns ? start_ns : to->from_ns;
     to->until_ns = end_ns > to->until_ns ? end_ns : to->until_ns;
-    to->work_ns += end_ns - start_ns;
-    if (first)
-        ring();
+    to->work_ns += work_ns;
+    if (!first)
+        return;
+    to->report_ns = host_ns() + REPORT_NS;
+    ring();
 }
 
 void manager_demand(int device, int64_t sequence, int64_t ready_ns, int64_t work_ns) {

@@ -17,10 +17,14 @@
 bool manager_enter(int device);
 /* This process has `bytes` of the device from now on. False: there isn't so much. Released while a manager is asked for more. */
 bool manager_reserve(int device, size_t bytes);
+/* Whether the manager knows what all processes have of the device. */
+bool manager_accounts(int device);
 /* Whether the manager says when this device works. */
 bool manager_shares(int device);
-/* The device works for this process from `start_ns` to `end_ns`: reported within 50 ms, many together. */
-void manager_worked(int device, int64_t start_ns, int64_t end_ns);
+/* The device works for this process between `start_ns` and `end_ns`, for `work_ns` of it: reported within 50 ms, many together. */
+void manager_worked(int device, int64_t start_ns, int64_t end_ns, int64_t work_ns);
+/* In a forked child: the connections are the parent's. */
+void manager_forget(void);
 /* Ask for `work_ns` of a shared device, not before `ready_ns`; grant_answer brings the answer. */
 void manager_demand(int device, int64_t sequence, int64_t ready_ns, int64_t work_ns);
 

@@ -17,7 +17,8 @@ enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8, REMEMBERED_WRITE
 struct emu_physical {
     int device;
     size_t bytes;
-    int references; /* the program's, and one for each mapping */
+    int held;       /* how often the program has it: as created and retained */
+    int references; /* these, and one for each mapping */
 };
 
 /* A range of addresses. Ranges don't overlap, but mappings lie within a reservation. */
@@ -109,7 +110,7 @@ static void erase(range_list *list, range *gone) {
 /* Memory that a process can have: the rest is its context's, and other processes'. */
 static size_t available(int device) {
     size_t total = settings.devices[device].memory_bytes;
-    size_t others = emu_statistics_memory_of_others(device);
+    size_t others = manager_accounts(device) ? 0 : emu_statistics_memory_of_others(device);
     size_t taken = devices[device].used_bytes + others;
     return taken >= total ? 0 : total - taken;
 }
@@ -123,15 +124,21 @@ void memory_account(int device, size_t used_bytes) {
 }
 
 static emu_status charge(int device, size_t bytes) {
-    if (bytes > available(device) || !manager_reserve(device, devices[device].used_bytes + bytes))
-        return EMU_OUT_OF_MEMORY;
-    memory_account(device, devices[device].used_bytes + bytes);
-    return EMU_OK;
+    device_begin_change(device);
+    bool fits = bytes <= available(device) && manager_reserve(device, devices[device].used_bytes + bytes);
+    if (fits)
+        memory_account(device, devices[device].used_bytes + bytes);
+    device_end_change(device);
+    return fits ? EMU_OK : EMU_OUT_OF_MEMORY;
 }
 
 static void give_back(int device, size_t bytes) {
+    if (process_forked())
+        return; /* the parent has it */
+    device_begin_change(device);
     memory_account(device, devices[device].used_bytes - bytes);
     manager_reserve(device, devices[device].used_bytes);
+    device_end_change(device);
 }
 
 static void *address_space(size_t bytes) {
@@ -158,6 +165,8 @@ static emu_status allocate(int device, emu_memory_kind kind, size_t bytes, void 
     range added = {.base = (uintptr_t)base, .bytes = bytes, .device = device, .kind = kind};
     if (kind != EMU_MEMORY_HOST)
         added.written = calloc(blocks_of(bytes), 1);
+    if (kind == EMU_MEMORY_MANAGED && added.written != NULL)
+        memset(added.written, 1, blocks_of(bytes)); /* the program writes it without asking */
     bool whole = base != NULL && (kind == EMU_MEMORY_HOST || added.written != NULL) && insert(&allocated, &added);
     if (whole) {
         *address = base;
@@ -194,10 +203,12 @@ emu_status emu_memory_free(emu_memory_kind kind, void *address) {
     bool ours = gone != NULL && gone->base == (uintptr_t)address && !gone->registered && gone->physical == NULL &&
                 (gone->kind == EMU_MEMORY_HOST) == host;
     if (ours) {
-        if (!host)
-            give_back(gone->device, gone->bytes);
-        munmap(address, gone->bytes);
+        int device = gone->device;
+        size_t bytes = gone->bytes;
+        munmap(address, bytes);
         erase(&allocated, gone);
+        if (!host)
+            give_back(device, bytes); /* may wait, and others change the list */
     }
     pthread_mutex_unlock(&core_lock);
     return ours ? EMU_OK : EMU_INVALID_VALUE;
@@ -248,25 +259,33 @@ emu_status emu_memory_usage(int device, size_t *free_bytes, size_t *total_bytes)
     if (emu_device(device) == NULL)
         return EMU_INVALID_DEVICE;
     pthread_mutex_lock(&core_lock);
-    device_usable(device);
+    emu_status status = device_usable(device);
     *free_bytes = available(device);
     *total_bytes = settings.devices[device].memory_bytes;
     pthread_mutex_unlock(&core_lock);
-    return EMU_OK;
+    return status;
 }
 
 size_t emu_memory_peak(int device) {
     return emu_device(device) == NULL ? 0 : devices[device].peak_bytes;
 }
 
-void memory_free_all(int device) {
+/* An allocation of the device; false: there is none. */
+static bool any_allocation(int device, range *found) {
+    bool any = false;
     pthread_mutex_lock(&core_lock);
-    for (int i = allocated.count; i-- > 0;) {
-        range *gone = &allocated.ranges[i];
-        if (gone->device == device && gone->kind != EMU_MEMORY_HOST && gone->physical == NULL)
-            emu_memory_free(gone->kind, (void *)gone->base);
+    for (int i = 0; i < allocated.count && !any; i++) {
+        *found = allocated.ranges[i];
+        any = found->device == device && found->kind != EMU_MEMORY_HOST && found->physical == NULL;
     }
     pthread_mutex_unlock(&core_lock);
+    return any;
+}
+
+void memory_free_all(int device) {
+    range found;
+    while (any_allocation(device, &found))
+        emu_memory_free(found.kind, (void *)found.base);
 }
 
 /* ---- virtual memory management ---- */
@@ -328,7 +347,7 @@ emu_status emu_physical_create(int device, size_t bytes, emu_physical **memory) 
             give_back(device, bytes);
             status = EMU_OUT_OF_MEMORY;
         } else {
-            *created = (emu_physical){.device = device, .bytes = bytes, .references = 1};
+            *created = (emu_physical){.device = device, .bytes = bytes, .held = 1, .references = 1};
             *memory = created;
         }
     }
@@ -345,9 +364,11 @@ static void let_go(emu_physical *memory) {
 
 emu_status emu_physical_release(emu_physical *memory) {
     pthread_mutex_lock(&core_lock);
-    bool live = pool_has(&physical_pool, memory);
-    if (live)
+    bool live = pool_has(&physical_pool, memory) && memory->held > 0;
+    if (live) {
+        memory->held--;
         let_go(memory);
+    }
     pthread_mutex_unlock(&core_lock);
     return live ? EMU_OK : EMU_INVALID_VALUE;
 }
@@ -358,6 +379,7 @@ emu_status emu_physical_retain(void *address, emu_physical **memory) {
     bool mapped = memory != NULL && within != NULL && within->physical != NULL;
     if (mapped) {
         within->physical->references++;
+        within->physical->held++;
         *memory = within->physical;
     }
     pthread_mutex_unlock(&core_lock);
@@ -399,9 +421,10 @@ emu_status emu_physical_unmap(void *address, size_t bytes) {
     while (valid && at < end) {
         range *mapped = find(&allocated, (void *)at);
         size_t length = mapped->bytes;
+        emu_physical *memory = mapped->physical;
         madvise((void *)at, length, MADV_DONTNEED);
-        let_go(mapped->physical);
         erase(&allocated, mapped);
+        let_go(memory); /* may wait, and others change the list */
         at += length;
     }
     pthread_mutex_unlock(&core_lock);
@@ -571,7 +594,7 @@ static void move_part(void *to, const void *from, size_t bytes) {
     range *source = device_range(from);
     if (target != NULL && source != NULL) {
         copy_between_devices(target, to, source, from, bytes);
-    } else if (source != NULL && bytes <= SMALL_READ && !still_as_written(from, bytes, source->device, NULL)) {
+    } else if (source != NULL && source->kind == EMU_MEMORY_DEVICE && bytes <= SMALL_READ && !still_as_written(from, bytes, source->device, NULL)) {
         computed_value(to, bytes, source->device);
     } else {
         memmove(to, from, bytes);

@@ -105,7 +105,7 @@ static bool settle(emu_stream *stream, item *work) {
         if (work->engine == &devices[stream->device].compute) {
             emu_statistics_busy(stream->device, end_ns, work->duration_ns);
             if (!manager_shares(stream->device))
-                manager_worked(stream->device, start_ns, end_ns);
+                manager_worked(stream->device, start_ns, end_ns, work->duration_ns);
         }
         if (trace_wanted())
             trace_work(stream, work, start_ns, end_ns);
@@ -139,6 +139,7 @@ static bool settle(emu_stream *stream, item *work) {
 }
 
 static void clear(item *work) {
+    grant_release(work);
     moment_release(work->moment);
     if (work->kind != ITEM_DEFERRED)
         return;
@@ -312,12 +313,16 @@ static int64_t dispatched(int device, int64_t dispatch_ns, int64_t now_ns) {
 }
 
 emu_status stream_issue(emu_stream *stream, item *work) {
+    uint64_t id = stream->id;
     emu_status status = device_usable(stream->device);
     if (status != EMU_OK)
         return status;
     if (stream->capture != NULL)
         return capture_work(stream, work);
-    work->issued_ns = dispatched(stream->device, work->dispatch_ns, wait_for_room(stream));
+    int64_t now_ns = wait_for_room(stream);
+    if (!stream_live(stream) || stream->id != id)
+        return EMU_INVALID_HANDLE; /* another thread destroyed it meanwhile */
+    work->issued_ns = dispatched(stream->device, work->dispatch_ns, now_ns);
     status = follow_default(stream);
     if (status != EMU_OK)
         return status;
@@ -486,9 +491,10 @@ emu_status emu_stream_query(emu_stream *stream) {
 }
 
 emu_status stream_wait_for_end(emu_stream *stream) {
+    int device = stream->device; /* while this waits, another thread may destroy the stream */
     if (stream->first == NULL) {
         wait_until(stream->end_ns);
-        return device_usable(stream->device);
+        return device_usable(device);
     }
     moment *tail = moment_new();
     if (tail == NULL)
@@ -498,7 +504,7 @@ emu_status stream_wait_for_end(emu_stream *stream) {
     if (status == EMU_OK)
         wait_for_moment(tail);
     moment_release(tail);
-    return status == EMU_OK ? device_usable(stream->device) : status;
+    return status == EMU_OK ? device_usable(device) : status;
 }
 
 emu_status emu_stream_synchronize(emu_stream *stream) {

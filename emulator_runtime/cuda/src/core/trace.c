@@ -41,6 +41,10 @@ void trace_open(void) {
     atexit(close_trace);
 }
 
+void trace_forget(void) {
+    file = NULL; /* not closed: that would write what the parent has buffered */
+}
+
 bool trace_wanted(void) {
     return file != NULL;
 }

@@ -112,12 +112,13 @@ def test_attributes_of_kernels(run_cuda: Run) -> None:
     ],
 )
 def test_occupancy_of_compute_capability_8_0(run_cuda: Run, threads: int, shared_bytes: int, blocks: int) -> None:
-    """32 registers a thread: by the 2,048 threads and the 32 blocks of a multiprocessor, and its 164 KiB of shared memory, of which
-    a block takes 1 KiB more than it asks for."""
+    """32 registers a thread: by the 2,048 threads and the 32 blocks of a multiprocessor, and its 164 KiB of shared memory, of
+    which a block takes 1 KiB more than it asks for."""
     run_cuda(
         f"""
         kernel, = register("kernel")
-        assert made(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor, kernel, {threads}, {shared_bytes}, kind=c_int) == {blocks}
+        occupancy = made(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor, kernel, {threads}, {shared_bytes}, kind=c_int)
+        assert occupancy == {blocks}
         expect(cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor(byref(c_int()), kernel, 0, 0), INVALID_VALUE)
         """
     )
