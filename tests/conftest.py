@@ -30,6 +30,11 @@ MUST_RUN = {
         "operators/experiments/test_runner_on_api_server.py",
         "emugpu/kubectl/test_kubectl_on_api_server.py",
     ),
+    "PyTorch": (
+        "cuda_frameworks/test_features.py",
+        "cuda_frameworks/test_programs.py",
+        "emulator_runtime/cuda/test_math_in_torch.py",
+    ),
     "accuracy": (
         "scheduler_sims/clusters/local/test_local_cluster.py",
         "scheduler_sims/clusters/local/test_local_gangs.py",

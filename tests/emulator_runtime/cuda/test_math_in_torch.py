@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.torch_releases import RELEASES, installed
+
 PROGRAM = """
 import warnings; warnings.simplefilter("ignore")
 import torch
@@ -23,12 +25,9 @@ def random(*sizes, dtype=None):
 """
 
 
-@pytest.fixture(params=["2.15.0", "2.10.0"])
+@pytest.fixture(params=RELEASES)
 def torch(request: pytest.FixtureRequest) -> Path:
-    path = Path.home() / ".cache" / "emugpu" / "torch" / request.param / "bin" / "python"
-    if not path.exists():
-        pytest.skip(f"torch {request.param} isn't installed: there is no {path}")
-    return path
+    return installed(request.param).python
 
 
 def work_of(torch: Path, tmp_path: Path, code: str, gpu_type: str = "A100") -> tuple[str, Counter[str], set[int]]:

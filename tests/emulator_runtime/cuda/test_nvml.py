@@ -273,6 +273,26 @@ report(early=early, late=late, text=nvml.nvmlErrorString(3).decode())
     }
 
 
+def test_no_device_is_part_of_a_fabric(environment: dict[str, str]) -> None:
+    program = """
+assert nvml.nvmlInit() == 0
+found = []
+for version in (0x02000024, 0x03000028, 0x01000020):
+    fabric = (ctypes.c_uint * 11)(version, *[7] * 10)
+    found.append([nvml.nvmlDeviceGetGpuFabricInfoV(device(), ctypes.byref(fabric)), list(fabric)])
+report(found=found, none=nvml.nvmlDeviceGetGpuFabricInfoV(device(), None))
+"""
+    two, three, one = (version | size for version, size in ((2 << 24, 36), (3 << 24, 40), (1 << 24, 32)))
+    assert _run(program, environment) == {
+        "found": [
+            [_SUCCESS, [two, *[0] * 8, 7, 7]],
+            [_SUCCESS, [three, *[0] * 9, 7]],
+            [25, [one, *[7] * 10]],
+        ],
+        "none": _INVALID,
+    }
+
+
 def test_without_devices_there_is_no_driver(environment: dict[str, str], tmp_path: Path) -> None:
     environment["EMUGPU_CUDA_SETTINGS"] = str(tmp_path / "none")
     assert _run("report(status=nvml.nvmlInit_v2())", environment) == {"status": _NO_DRIVER}

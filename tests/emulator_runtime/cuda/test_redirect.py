@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator_runtime.cuda.build import LIBRARIES_VARIABLE, REDIRECTOR, build, built
+from tests.support.torch_releases import RELEASES, installed
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -104,13 +105,11 @@ def test_a_renamed_library_is_the_same_one_in_a_process(renamed: Path, order: st
     assert done.stdout.count("libcudart") == 1
 
 
-@pytest.mark.parametrize("release", ["2.15.0", "2.10.0"])
+@pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("how", ["LD_AUDIT", "LD_PRELOAD"])
 def test_torch_without_any_library_of_nvidias_is_imported(release: str, how: str) -> None:
-    torch = Path.home() / ".cache" / "emugpu" / "torch" / release / "bin" / "python"
-    if not torch.exists():
-        pytest.skip(f"torch {release} isn't installed: there is no {torch}")
-    command = [sys.executable, "-m", "emugpu", "run", *(["--preload"] if how == "LD_PRELOAD" else []), "--", str(torch)]
+    options = ["--preload"] if how == "LD_PRELOAD" else []
+    command = [sys.executable, "-m", "emugpu", "run", *options, "--", str(installed(release).python)]
     code = "import torch, torchvision.io; print(torch.version.cuda is not None)"
     done = subprocess.run([*command, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout == "True\n", done.stderr

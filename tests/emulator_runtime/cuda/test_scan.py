@@ -9,6 +9,7 @@ import pytest
 from emulator_runtime.cuda.build import built, emulated_functions
 from emulator_runtime.cuda.scan import Support, scan
 from emulator_runtime.domain.errors import InputError
+from tests.support.torch_releases import RELEASES, installed
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -115,11 +116,8 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         scan(tmp_path / "nosuch", {})
 
 
-@pytest.mark.parametrize("release", ["2.15.0", "2.10.0"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_the_lists_know_everything_that_torch_wants(release: str) -> None:
-    root = Path.home() / ".cache" / "emugpu" / "torch" / release
-    if not root.is_dir():
-        pytest.skip(f"torch {release} isn't installed in {root}")
-    found = scan(root, emulated_functions(built()))
+    found = scan(installed(release).environment, emulated_functions(built()))
     assert len(found.needs) > 700
     assert found.of(Support.UNKNOWN) == ()

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.torch_releases import RELEASES, installed
+
 pytestmark = pytest.mark.processes
 
 _ROOT = Path(__file__).parents[3]
-_RELEASES = Path.home() / ".cache" / "emugpu" / "torch"
 _RUN_S = 170
 
 _TRAINING = """
@@ -81,13 +82,6 @@ print("done", torch.cuda.device_count(), flush=True)
 """
 
 
-def _python(release: str) -> str:
-    python = _RELEASES / release / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"PyTorch {release} is not installed in {_RELEASES}")
-    return str(python)
-
-
 def _run(command: list[str], directory: Path) -> str:
     environment = {
         **os.environ,
@@ -108,17 +102,25 @@ def _run(command: list[str], directory: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("release", ["2.15.0", "2.10.0"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_ddp_and_fsdp_train_on_two_gpus(release: str, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(_TRAINING, encoding="utf-8")
-    command = [_python(release), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    command = [
+        str(installed(release).python),
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(program),
+    ]
     assert sorted(line for line in _run(command, tmp_path).splitlines() if line.startswith("done")) == [
         "done 0",
         "done 1",
     ]
 
 
-@pytest.mark.parametrize("release", ["2.15.0", "2.10.0"])
+@pytest.mark.parametrize("release", RELEASES)
 def test_data_parallel_drives_two_gpus_from_one_process(release: str, tmp_path: Path) -> None:
-    assert "done 2" in _run([_python(release), "-c", _DATA_PARALLEL], tmp_path)
+    assert "done 2" in _run([str(installed(release).python), "-c", _DATA_PARALLEL], tmp_path)

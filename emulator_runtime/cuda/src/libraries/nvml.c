@@ -547,3 +547,16 @@ EMU_EXPORT nvml_status nvmlDeviceGetP2PStatus(nvml_device one, nvml_device other
     *status = possible ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
     return NVML_SUCCESS;
 }
+
+/* No emulated device is part of a fabric of several nodes: all fields, the state among them, are zero, "not supported". */
+EMU_EXPORT nvml_status nvmlDeviceGetGpuFabricInfoV(nvml_device device, nvml_fabric_v2 *fabric) {
+    nvml_status wrong;
+    if (device_of(device, fabric, &wrong) == NULL)
+        return wrong;
+    uint32_t version = fabric->version;
+    if (version != NVML_FABRIC_V2 && version != NVML_FABRIC_V3)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memset(fabric, 0, version == NVML_FABRIC_V2 ? sizeof(nvml_fabric_v2) : sizeof(nvml_fabric_v3));
+    fabric->version = version;
+    return NVML_SUCCESS;
+}

@@ -35,6 +35,18 @@ typedef struct {
 #define NVML_MEMORY_V2 ((uint32_t)sizeof(nvml_memory_v2) | 2u << 24)
 
 typedef struct {
+    uint32_t version; /* see NVML_FABRIC_V2 and NVML_FABRIC_V3 */
+    uint8_t cluster[16];
+    uint32_t status, clique, state, health;
+} nvml_fabric_v2;
+typedef struct {
+    nvml_fabric_v2 start;
+    uint32_t health_summary;
+} nvml_fabric_v3;
+#define NVML_FABRIC_V2 ((uint32_t)sizeof(nvml_fabric_v2) | 2u << 24)
+#define NVML_FABRIC_V3 ((uint32_t)sizeof(nvml_fabric_v3) | 3u << 24)
+
+typedef struct {
     uint32_t gpu, memory; /* percent */
 } nvml_utilization;
 

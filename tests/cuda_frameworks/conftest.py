@@ -1,0 +1,66 @@
+"""Programs that use PyTorch, each started by `emugpu run` as a user would start it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.torch_releases import RELEASES, TorchRelease, installed
+
+HERE = Path(__file__).parent
+RunProgram = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(params=RELEASES)
+def release(request: pytest.FixtureRequest) -> TorchRelease:
+    return installed(request.param)
+
+
+@pytest.fixture
+def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
+    """`run_program(*words, gpus=1, gpu_type="A100", emulated=True, status=0, **environ)`: Python with these words.
+
+    `emulated`: whether it has GPUs. `status`: its expected exit status; None for any. Its directory is the test's own.
+    """
+
+    def run(
+        *words: str | Path,
+        options: tuple[str, ...] = (),
+        emulated: bool = True,
+        status: int | None = 0,
+        timeout_s: float = 170,
+        **environ: str,
+    ) -> subprocess.CompletedProcess[str]:
+        command = [str(release.python), *map(str, words)]
+        if emulated:
+            command = [sys.executable, "-m", "emugpu", "run", *options, "--", *command]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=_environment(tmp_path) | environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert status is None or done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """One thread for each computing library, since tests run side by side; statistics and the compilers' caches are the test's own."""
+    return os.environ | {
+        "EMUGPU_CUDA_STATISTICS": str(folder),
+        "NCCL_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }

@@ -1,0 +1,93 @@
+"""Collectives of NCCL between two processes."""
+
+import os
+import socket
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+
+def _processes(work) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    multiprocessing.spawn(_member, (work,), nprocs=2)
+
+
+def _member(rank: int, work) -> None:
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=2)
+    work(rank)
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
+def _collectives(rank: int) -> None:
+    mine = torch.tensor([1.0 + rank, 2.0]).cuda()
+    total = mine.clone()
+    dist.all_reduce(total)
+    assert total.tolist() == [3.0, 4.0]
+    both = [torch.empty(2, device="cuda") for _ in range(2)]
+    dist.all_gather(both, mine)
+    assert [part.tolist() for part in both] == [[1.0, 2.0], [2.0, 2.0]]
+    part = torch.empty(1, device="cuda")
+    dist.reduce_scatter_tensor(part, mine)
+    assert part.tolist() == [[3.0], [4.0]][rank]
+    dist.broadcast(mine, 1)
+    assert mine.tolist() == [2.0, 2.0]
+    swapped = torch.empty(2, device="cuda")
+    dist.all_to_all_single(swapped, torch.tensor([10.0 * rank, 10.0 * rank + 1]).cuda())
+    assert swapped.tolist() == [float(rank), 10.0 + rank]
+    objects = [None, None]
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": 0}, {"rank": 1}]
+
+
+def collectives() -> None:
+    _processes(_collectives)
+
+
+def _point_to_point(rank: int) -> None:
+    given, taken = torch.tensor([5.0 + rank]).cuda(), torch.empty(1, device="cuda")
+    operations = [dist.P2POp(dist.isend, given, 1 - rank), dist.P2POp(dist.irecv, taken, 1 - rank)]
+    for request in dist.batch_isend_irecv(operations):
+        request.wait()
+    assert taken.item() == 6.0 - rank
+    if rank == 0:
+        dist.send(given, 1)
+    else:
+        dist.recv(taken, 0)
+        assert taken.item() == 5.0
+
+
+def point_to_point() -> None:
+    _processes(_point_to_point)
+
+
+def _groups(rank: int) -> None:
+    mesh = dist.init_device_mesh("cuda", (2, 1), mesh_dim_names=("data", "model"))
+    value = torch.tensor([float(rank)]).cuda()
+    dist.all_reduce(value, group=mesh["data"].get_group())
+    assert value.item() == 1.0
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    sharded = distribute_tensor(torch.arange(8.0).view(4, 2), mesh["data"], [Shard(0)])
+    assert sharded.to_local().shape == (2, 2)
+    assert sharded.full_tensor().cpu().tolist() == torch.arange(8.0).view(4, 2).tolist()
+
+
+def groups_and_meshes() -> None:
+    _processes(_groups)
+
+
+def _symmetric(rank: int) -> None:
+    import torch.distributed._symmetric_memory as symmetric
+
+    memory = symmetric.empty(1024, device="cuda")
+    symmetric.rendezvous(memory, dist.group.WORLD)
+
+
+def symmetric_memory() -> None:
+    _processes(_symmetric)
