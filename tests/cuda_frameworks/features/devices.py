@@ -191,9 +191,13 @@ def management_library() -> None:
 def profiler() -> None:
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile_memory=True) as recorded:
-        with record_function("mine"), torch.cuda.nvtx.range("range"):
-            (torch.randn(64, 64, device="cuda") @ torch.randn(64, 64, device="cuda")).sum().item()
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with (
+        profile(activities=activities, profile_memory=True) as recorded,
+        record_function("mine"),
+        torch.cuda.nvtx.range("range"),
+    ):
+        (torch.randn(64, 64, device="cuda") @ torch.randn(64, 64, device="cuda")).sum().item()
     names = {event.key for event in recorded.key_averages()}
     assert {"mine", "aten::mm", "cudaLaunchKernel"} & names >= {"mine", "aten::mm"}, names
 

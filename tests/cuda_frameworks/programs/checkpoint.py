@@ -1,4 +1,4 @@
-"""Saves a model whose parameters the host gave, with its optimiser, after moving it to a GPU. `load` as argument: loads the file."""
+"""Saves a model whose parameters the host gave, with its optimiser, after moving it to a GPU. Argument `load`: loads the file."""
 
 import sys
 

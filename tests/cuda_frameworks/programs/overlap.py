@@ -1,4 +1,4 @@
-"""Loads data for 60 ms beside a step of 100 ms; prints the mean step time in ms. `item` as argument: reads the loss in each step."""
+"""Loads data for 60 ms beside a step of 100 ms; prints the mean step time in ms. Argument `item`: reads the loss in each step."""
 
 import sys
 import time
