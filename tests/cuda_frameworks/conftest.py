@@ -55,7 +55,7 @@ def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """One thread for each computing library, since tests run side by side; statistics and compilers' caches are the test's own."""
+    """One thread for each computing library, since tests run side by side; statistics and caches are the test's own."""
     return os.environ | {
         "EMUGPU_CUDA_STATISTICS": str(folder),
         "NCCL_SOCKET_IFNAME": "lo",

@@ -1,7 +1,8 @@
 """Builds the environments of `tests/support/torch_releases.py`: `python -m tests.cuda_frameworks.environment [RELEASE ...]`.
 
-Each is a virtual environment in the user's cache with the CUDA wheel of PyTorch and the packages of requirements.txt. pip
-installs no dependency: PyTorch's would be 2 GB of NVIDIA's libraries, which programs on emulated GPUs don't use. Prints the directories.
+Each is a virtual environment in the user's cache with the CUDA wheel of PyTorch and the packages of requirements.txt.
+pip installs no dependency: PyTorch's would be 2 GB of NVIDIA's libraries, which programs on emulated GPUs don't use.
+Prints the directories.
 """
 
 from __future__ import annotations
