@@ -101,3 +101,10 @@ def test_namespaces_are_the_same_everywhere() -> None:
             for flag, name in itertools.pairwise(words):
                 if flag in ("-n", "--namespace"):
                     assert name == "emugpu-system", f"{guide}: {' '.join(words)}"
+
+
+def test_each_example_on_kubernetes_is_applied_by_a_case() -> None:
+    cases = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "e2e" / "cases").rglob("test_*.py"))
+    examples = [path.name for path in (ROOT / "examples" / "kubernetes").iterdir() if path.is_dir()]
+    assert len(examples) > 10
+    assert [name for name in examples if not re.search(rf'"{name}["/]', cases)] == []

@@ -159,12 +159,3 @@ def test_mig(kubectl: Kubectl, pools: Pools, admin: Kubectl, workers: list[Node]
     apply(kubectl, "mig/pod.yaml")
     kubectl.wait_phase("mig", "Succeeded", within_s=120)
     assert "finished: 100 steps" in kubectl.logs("mig")
-
-
-@pytest.fixture(autouse=True)
-def examples_are_all_tested() -> None:
-    tested = {
-        "one-pod", "emujob", "data-parallel", "ddp", "out-of-memory", "quota", "time-slicing", "mixed-cluster",
-        "nvidia-compatibility", "experiment", "own-program", "mig",
-    }  # fmt: skip
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested

@@ -185,3 +185,79 @@ def test_a_child_process_can_begin_if_its_parent_only_counted_devices(run_core):
 )
 def test_wrong_settings_are_named_with_their_line(run_core, text, reason):
     assert reason in run_core("assert core.started != 0 and core.library.emu_device_count() == 0", text=text)
+
+
+EXCHANGED = """
+    import struct
+    sizes, result, stream = core.allocate(512), core.allocate(512), core.default_stream()
+    def exchanged(address, data):
+        ctypes.memmove(address, data, len(data))
+        core.library.emu_memory_written(c_void_p(address), c_size_t(len(data)))
+    def integers(*values):
+        for index, value in enumerate(values):
+            exchanged(sizes.value + 8 * index, struct.pack("q", value))
+    def launch(name):
+        kernel = c_void_p(core.library.emu_kernel_named(name))
+        grid = (c_uint * 3)(1, 1, 1)
+        core.call("emu_launch_kernel", stream, kernel, grid, grid, None)
+    COMPARE, MOST = b"CompareFunctorIlEE", b"ReduceOpIlNS0_14func_wrapper_tIlNS0_13MaxNanFunctorIlEEEE"
+"""
+
+
+def test_what_other_processes_wrote_in_parts_is_read_as_a_whole(run_core):
+    run_core(
+        EXCHANGED
+        + """
+    exchanged(sizes.value, b"1234")
+    exchanged(sizes.value + 4, b"5678")
+    assert core.read(sizes, 8) == b"12345678"
+    core.launch(stream, 100)
+    exchanged(sizes.value + 8, b"abcd")
+    assert core.read(sizes, 8) == bytes(8), "kernels may have changed it"
+    """
+    )
+
+
+@pytest.mark.parametrize(("values", "largest"), [((3, 9, 4), 1), ((9, 3, 4), 0), ((3, 4, 9), 2), ((5, 5, 5), 0)])
+def test_the_largest_of_integers_of_other_processes_is_found_by_comparing_them(run_core, values, largest):
+    run_core(
+        EXCHANGED
+        + f"""
+    values = {values}
+    for result_at in (result, c_void_p(sizes.value + 256)):
+        exchanged(sizes.value + 256, b"freed since")
+        integers(*values)
+        found = 0
+        for index in (1, 2):
+            launch(COMPARE)
+            found = index if core.read(result_at, 1) == b"\\1" else found
+        assert found == {largest}, found
+        assert core.read(c_void_p(sizes.value + 8 * found), 8) == struct.pack("q", max(values))
+    """
+    )
+
+
+def test_a_result_may_lie_where_other_processes_wrote_before(run_core):
+    run_core(
+        EXCHANGED
+        + """
+    exchanged(result.value, b"the data of a message")
+    integers(7, 900, 20)
+    launch(MOST)
+    assert core.read(result, 8) == struct.pack("q", 900)
+    assert core.read(sizes, 8) == struct.pack("q", 7), "only the first read is that of the result"
+    """
+    )
+
+
+def test_without_integers_of_other_processes_a_comparison_is_false(run_core):
+    run_core(
+        EXCHANGED
+        + """
+    launch(COMPARE)
+    assert core.read(result, 1) == bytes(1)
+    exchanged(sizes.value, b"12345678")
+    launch(COMPARE)
+    assert core.read(result, 1) == bytes(1), "a single integer"
+    """
+    )

@@ -258,14 +258,16 @@ def test_in_warp_an_hour_of_work_takes_no_time(run_core):
 def test_a_trace_shows_what_ran_and_when(run_core, tmp_path):
     run_core(
         """
-        stream = core.default_stream()
+        stream = core.stream()
+        _, open_gate = core.gate(stream)
         core.launch(stream)
         core.work(stream, kind=1, name=b"gemm", flops=1e9, bytes=1e6, precision=1)
+        open_gate()
         core.synchronize(stream)
         """,
         trace=tmp_path / "trace.json",
     )
-    kernel, gemm, _ = json.loads((tmp_path / "trace.json").read_text())
+    *_, kernel, gemm, _ = json.loads((tmp_path / "trace.json").read_text())
     assert (kernel["name"], kernel["dur"], kernel["args"]["grid"]) == ("kernel", 1000, [1, 1, 1])
     assert (gemm["name"], gemm["args"]["flops"], gemm["ts"]) == ("gemm", 1e9, kernel["ts"] + 1000)
 

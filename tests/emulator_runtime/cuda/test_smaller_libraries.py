@@ -74,13 +74,15 @@ def create():
 def test_a_transform_takes_time_that_grows_with_its_size(program: Callable[[str], str]) -> None:
     code = """
     data = memory(1 << 30)
+    def time_us(plan):
+        begin = elapsed_us()
+        assert fft.cufftXtExec(plan, data, data, -1) == 0
+        return elapsed_us() - begin
     times = []
     for size in (1024, 1 << 24, 1 << 26):
         plan = create()
         assert make(plan, [size])[0] == 0
-        begin = elapsed_us()
-        assert fft.cufftXtExec(plan, data, data, -1) == 0
-        times.append(elapsed_us() - begin)
+        times.append(min(time_us(plan) for _ in range(5)))  # a busy host only adds to it
     print(json.dumps(times))
     """
     small, large, largest = eval(program(FFT + textwrap.dedent(code)))
