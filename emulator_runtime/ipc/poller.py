@@ -196,9 +196,9 @@ class Connection:
         self._paused = False
         self._wait_for_turn()
 
-    def refuse(self, error: EmuGpuError) -> None:
-        """Reply with an error; also possible after `on_message` has returned."""
-        self.send(error_reply(error))
+    def refuse(self, error: EmuGpuError, about: object = None) -> None:
+        """Reply with an error about a message with this op; also possible after `on_message` has returned."""
+        self.send(error_reply(error, about))
 
     def _readable(self) -> None:
         if self._waits_for_turn or self._held:
@@ -248,7 +248,7 @@ class Connection:
         except EmuGpuError as error:
             if not self._serves:
                 raise
-            self.refuse(error)
+            self.refuse(error, message.get("op"))
 
 
 class Listener:

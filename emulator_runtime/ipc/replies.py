@@ -17,8 +17,11 @@ _CLASSES: dict[str, type[EmuGpuError]] = {
 }
 
 
-def error_reply(error: EmuGpuError) -> Message:
-    return {"ok": False, "code": error.code, "error": str(error)[:2000]}
+def error_reply(error: EmuGpuError, about: object = None) -> Message:
+    """`about`: the op of the message that is wrong, if it had one. A client that awaits the answer to a request knows by it whether this
+    is the answer, or an error about an earlier message that has none."""
+    named = {"about": about[:16]} if isinstance(about, str) else {}
+    return {"ok": False, "code": error.code, "error": str(error)[:2000], **named}
 
 
 def raise_for(reply: Message) -> Message:

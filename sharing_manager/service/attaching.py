@@ -294,7 +294,7 @@ class _Attempt:
             self.done(attach())
         except EmuGpuError as error:
             self.attaching.failures[error.code] += 1
-            self.connection.refuse(error)
+            self.connection.refuse(error, "attach")
         self.connection.resume()
 
 
@@ -308,7 +308,7 @@ def _show(connection: Connection, grant: Grant, identity: PodIdentity | EmuGpuEr
         check_bound(grant, identity)
         done(grant)
     except EmuGpuError as error:
-        connection.refuse(error)
+        connection.refuse(error, "query")
     connection.resume()
 
 

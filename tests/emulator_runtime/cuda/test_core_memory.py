@@ -178,6 +178,12 @@ def test_a_child_process_can_begin_if_its_parent_only_counted_devices(run_core):
     [
         ("emugpu-cuda 2\n", "isn't 'emugpu-cuda 1'"),
         ("emugpu-cuda 1\nanchor x\n", "line 2: anchor x: not a value"),
+        ("emugpu-cuda 1\nanchor -1\n", "line 2: anchor -1: not a value"),
+        ("emugpu-cuda 1\nscalar nan\n", "not a value"),
+        ("emugpu-cuda 1\nwarp 2\n", "not a value"),
+        ("emugpu-cuda 1\nlog 99999999999\n", "not a value"),
+        ("emugpu-cuda 1\ndevice 0\nmemory_bytes -1\n", "line 3: memory_bytes -1: not a value"),
+        ("emugpu-cuda 1\ndevice 0\nmemory_part inf\n", "not a value"),
         ("emugpu-cuda 1\nestimator guess\n", "an estimator is constant or roofline"),
         ("emugpu-cuda 1\ndevice 0\nname " + "x" * 300 + "\n", "not a value"),
         ("emugpu-cuda 1\nclock /nowhere\ndevice 0\n", "/nowhere is not a clock"),

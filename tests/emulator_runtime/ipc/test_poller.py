@@ -138,7 +138,7 @@ def test_bytes_that_are_not_the_contract_cost_their_sender_the_connection(echo):
 
 def test_a_refusal_keeps_the_connection(echo):
     client = echo.connect()
-    assert echo.ask(client, {"op": "no"}) == {"ok": False, "code": "refused", "error": "not you"}
+    assert echo.ask(client, {"op": "no"}) == {"ok": False, "code": "refused", "error": "not you", "about": "no"}
     assert echo.ask(client, {"n": 1}) == {"n": 1}
 
 

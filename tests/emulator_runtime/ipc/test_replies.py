@@ -45,6 +45,11 @@ def test_an_unknown_code_is_a_refusal(reply):
         raise_for(reply)
 
 
+@pytest.mark.parametrize(("op", "about"), [("demand", "demand"), ("x" * 99, "x" * 16), (None, None), (["demand"], None)])
+def test_an_error_names_the_op_of_the_message_that_is_wrong(op, about):
+    assert error_reply(ProtocolError("no"), op).get("about") == about
+
+
 def test_a_long_text_is_cut_so_that_the_reply_fits_a_frame():
     reply = error_reply(RefusedError("\N{FIRE}" * 300_000))
     assert len(reply["error"]) == 2000

@@ -243,7 +243,7 @@ def test_a_lookup_that_fails_is_the_answer(serve, identifier, store, pod, uuids,
     else:
         identifier.answer(error)
     served.turn()
-    assert client.received() == [{"ok": False, "code": "manager-unavailable", "error": "the API server is away"}]
+    assert client.received() == [{"ok": False, "code": "manager-unavailable", "error": "the API server is away", "about": "attach"}]
     assert served.jobs.telemetry().attach_failures == {"manager-unavailable": 1}
     client.send(attach(token))  # a retry helps
     identifier.answer(pod("a"))
@@ -345,7 +345,7 @@ def test_a_process_that_is_another_by_now_is_told_so_and_gets_nothing(serve, ide
     there[0] = False
     identifier.answer(pod("a"))
     served.turn()
-    assert client.received() == [{"ok": False, "code": "refused", "error": f"process {os.getpid()} has ended"}]
+    assert client.received() == [{"ok": False, "code": "refused", "error": f"process {os.getpid()} has ended", "about": op}]
     assert served.jobs.telemetry().connections == 2
     there[0] = True
     answer = ask_as(identifier, RefusedError("in no pod"), client, {"op": op, "version": 2, "token": token})
@@ -426,6 +426,7 @@ def test_a_second_process_is_refused_as_long_as_the_first_is_connected(processes
             "code": "refused",
             "error": "process 1 of this container trains on these devices already; run one training process in a "
             "container, wait for its end, or name the session of each further process (field 'session')",
+            "about": "attach",
         }
     assert second.ask({"op": "query", "token": token})["ok"]
     assert first.ask(LEASE)["ok"]
@@ -533,6 +534,7 @@ def test_before_the_inventory_has_come_jobs_are_asked_to_come_again(serve, uuids
         "ok": False,
         "code": "manager-unavailable",
         "error": "the inventory isn't known yet on this node; try again",
+        "about": "attach",
     }
     assert "unknown token" in client.ask(attach("x"))["error"]
     not_ready[0] = ""
@@ -565,7 +567,7 @@ def test_a_query_is_answered_to_its_own_container_only(serve, identifier, pod, u
     ask_as(identifier, pod("a"), served.connect(), attach(token))
     client, query = served.connect(), {"op": "query", "token": token}
     answer = ask_as(identifier, RefusedError(error) if who is None else pod(*who), client, query)
-    assert answer == {"ok": False, "code": "refused", "error": error}
+    assert answer == {"ok": False, "code": "refused", "error": error, "about": "query"}
     assert ask_as(identifier, pod("a"), client, query)["ok"]
 
 
@@ -620,7 +622,8 @@ def test_the_conversation_byte_for_byte(serve, uuids):
         ('{"op":"finish","steps_done":1}', '{"ok":true}'),
         (
             '{"op":"lease","step":1,"duration_ns":50,"issue_ns":90}',
-            '{"ok":false,"code":"refused","error":"the grant of job \'job\' has ended (finished)"}',
+            '{"ok":false,"code":"refused","error":"the grant of job \'job\' has ended (finished)",'
+            '"about":"lease"}',
         ),
     ):
         client.socket.sendall(len(request).to_bytes(4, "big") + request.encode())

@@ -66,6 +66,7 @@ static void start(void) {
     emu_statistics_start();
     trace_open();
     atexit(anchor_report);
+    atexit(manager_finish);
     started = EMU_OK;
 }
 
@@ -180,10 +181,7 @@ emu_status emu_context_destroy(emu_context *context) {
 }
 
 bool emu_context_valid(const emu_context *context) {
-    pthread_mutex_lock(&core_lock);
-    bool valid = pool_has(&context_pool, context);
-    pthread_mutex_unlock(&core_lock);
-    return valid;
+    return pool_has(&context_pool, context);
 }
 
 int emu_context_device(const emu_context *context) {

@@ -23,7 +23,7 @@ static emu_pool graph_pool = {.object_bytes = sizeof(emu_graph)};
 static emu_pool capture_pool = {.object_bytes = sizeof(capture)};
 static uint64_t captures;
 /* The streams of lanes 1 and up, by device: launches of graphs on one device share them. */
-static emu_stream *lane_streams[EMU_MAX_DEVICES][MAX_LANES];
+static kept_stream lane_streams[EMU_MAX_DEVICES][MAX_LANES];
 
 /* ---- graphs ---- */
 
@@ -149,10 +149,7 @@ size_t emu_graph_steps(const emu_graph *graph, size_t first, emu_graph_step *ste
 static emu_stream *stream_of_lane(emu_stream *launched_on, int lane) {
     if (lane == 0)
         return launched_on;
-    emu_stream **own = &lane_streams[launched_on->device][lane];
-    if (*own == NULL || !stream_live(*own))
-        emu_stream_create(launched_on->device, EMU_STREAM_NON_BLOCKING, 0, own);
-    return *own;
+    return stream_of_kept(&lane_streams[launched_on->device][lane], launched_on->device, EMU_STREAM_NON_BLOCKING);
 }
 
 static emu_status run_step(const graph_step *step, emu_stream *stream, moment **moments) {
@@ -233,7 +230,7 @@ emu_status emu_capture_begin(emu_stream *stream, emu_graph *graph) {
         if (begun == NULL || target == NULL) {
             status = EMU_OUT_OF_MEMORY;
         } else {
-            *begun = (capture){.graph = target, .origin = stream, .id = ++captures};
+            *begun = (capture){.graph = target, .origin = stream, .id = ++captures, .made_graph = graph == NULL};
             target->capturing = true;
             stream->capture = begun;
             stream->lane = 0;
@@ -243,25 +240,51 @@ emu_status emu_capture_begin(emu_stream *stream, emu_graph *graph) {
     return status;
 }
 
-/* Streams that joined and whose last work nobody in the capture waited for would never be waited for. */
-static bool joined(const capture *current) {
+/* Whether all work of the capture comes before its end, which is that of lane 0: through waits for records behind it. From the last
+ * step to the first, since a wait comes after the record that it waits for. */
+static bool joined(const capture *current, int *recorded_at) {
     const emu_graph *graph = current->graph;
-    int last_work[MAX_LANES] = {0}, last_wait[MAX_LANES] = {0};
-    int lane_of_moment[1024];
+    int joined_until[MAX_LANES] = {graph->count}; /* the steps of a lane before this one come before the end */
     for (int i = 0; i < graph->count; i++) {
-        const graph_step *step = &graph->steps[i];
-        if (step->moment < 0)
-            last_work[step->lane] = i + 1;
-        else if (step->work.kind == ITEM_MARK && step->moment < 1024)
-            lane_of_moment[step->moment] = step->lane;
-        else if (step->work.kind == ITEM_WAIT && step->moment < 1024)
-            last_wait[lane_of_moment[step->moment]] = i + 1;
+        if (graph->steps[i].work.kind == ITEM_MARK && graph->steps[i].moment >= 0)
+            recorded_at[graph->steps[i].moment] = i;
     }
-    for (int lane = 1; lane < graph->lanes && graph->moments < 1024; lane++) {
-        if (last_work[lane] > last_wait[lane])
+    for (int i = graph->count; i-- > 0;) {
+        const graph_step *step = &graph->steps[i];
+        bool before_end = i < joined_until[step->lane];
+        if (step->moment < 0 && !before_end)
             return false;
+        if (step->moment < 0 || step->work.kind != ITEM_WAIT || !before_end)
+            continue;
+        int record = recorded_at[step->moment];
+        int *until = &joined_until[graph->steps[record].lane];
+        *until = *until > record ? *until : record;
     }
     return true;
+}
+
+/* EMU_OK: the capture can end with a graph. */
+static emu_status check_ending(const capture *current) {
+    if (current->broken)
+        return EMU_CAPTURE_INVALIDATED;
+    int *recorded_at = calloc((size_t)current->graph->moments + 1, sizeof *recorded_at);
+    if (recorded_at == NULL)
+        return EMU_OUT_OF_MEMORY;
+    bool complete = joined(current, recorded_at);
+    free(recorded_at);
+    return complete ? EMU_OK : EMU_CAPTURE_UNJOINED;
+}
+
+/* `keep`: the graph is wanted. */
+static void end(capture *current, bool keep) {
+    current->graph->capturing = false;
+    if (!keep && current->made_graph)
+        clear(current->graph);
+    for (emu_stream *other = pool_next(&stream_pool, NULL); other != NULL; other = pool_next(&stream_pool, other)) {
+        if (other->capture == current)
+            other->capture = NULL;
+    }
+    pool_give(&capture_pool, current);
 }
 
 emu_status emu_capture_end(emu_stream *stream, emu_graph **graph) {
@@ -274,23 +297,23 @@ emu_status emu_capture_end(emu_stream *stream, emu_graph **graph) {
         status = EMU_CAPTURE_UNMATCHED;
     if (status == EMU_OK) {
         emu_graph *captured = current->graph;
-        if (current->broken)
-            status = EMU_CAPTURE_INVALIDATED;
-        else if (!joined(current))
-            status = EMU_CAPTURE_UNJOINED;
-        captured->capturing = false;
-        for (emu_stream *other = pool_next(&stream_pool, NULL); other != NULL; other = pool_next(&stream_pool, other)) {
-            if (other->capture == current)
-                other->capture = NULL;
-        }
-        pool_give(&capture_pool, current);
-        if (status != EMU_OK)
-            clear(captured);
+        status = check_ending(current);
+        end(current, status == EMU_OK);
         if (graph != NULL)
             *graph = status == EMU_OK ? captured : NULL;
     }
     pthread_mutex_unlock(&core_lock);
     return status;
+}
+
+void capture_lose(emu_stream *stream) {
+    capture *lost = stream->capture;
+    stream->capture = NULL;
+    if (stream != lost->origin) {
+        lost->broken = true; /* the stream on which it began learns it when it ends the capture */
+        return;
+    }
+    end(lost, false); /* nobody else can end it */
 }
 
 void emu_capture_break(emu_stream *stream) {

@@ -47,9 +47,9 @@ typedef struct {
     emu_engine compute, copy_in, copy_out;
     uint64_t launches;        /* kernels and library calls so far */
     const char *last_work;    /* the name of the last of them; the value rule goes by it */
-    uint64_t answered;      /* `launches` when a result of `last_work` was read */
+    uint64_t answered;        /* `launches` when a result of `last_work` was read */
     size_t used_bytes, peak_bytes;
-    emu_stream *default_stream;
+    _Atomic(emu_stream *) default_stream; /* NULL: not made yet */
     int64_t dispatched_ns;    /* when the measured host could have made the next launch */
     int blocking_streams;     /* streams that wait for the default stream, and it for them */
     int64_t last_end_ns;      /* the latest known end of any work */
@@ -132,7 +132,7 @@ struct emu_stream {
     int priority;
     uint64_t id;
     bool is_default;
-    bool closing;                     /* destroyed by the program; ends with its work */
+    _Atomic bool closing;             /* destroyed by the program; ends with its work */
     int64_t end_ns;                   /* of the work whose end is known */
     item *first, *last;               /* the work whose end isn't known, in order */
     int pending;                      /* its length */
@@ -163,7 +163,17 @@ void streams_resolve(void);
 bool streams_pending(void);
 /* Wait until the work that the stream has now has ended. The lock is held, and released while waiting. */
 emu_status stream_wait_for_end(emu_stream *stream);
-bool stream_live(const emu_stream *stream);
+bool stream_live(const emu_stream *stream); /* needs no lock */
+
+/* A stream that the core made for itself. A reset of the device destroys it, and its place may be another stream's by then. */
+typedef struct {
+    emu_stream *stream;
+    uint64_t id;
+} kept_stream;
+
+/* The stream, made anew if it isn't there (any more); NULL: out of memory. */
+emu_stream *stream_of_kept(kept_stream *kept, int device, unsigned flags);
+
 /* Destroy all streams and events of a device that is at rest. */
 void streams_destroy(int device);
 
@@ -189,6 +199,7 @@ struct capture {
     emu_stream *origin;
     uint64_t id;
     bool broken;
+    bool made_graph; /* the program brought none */
 };
 
 /* Add to the capture of a stream instead of doing it. */
@@ -198,6 +209,8 @@ emu_status capture_record(emu_stream *stream, emu_event *event);
 emu_status capture_wait(emu_stream *stream, emu_event *event);
 /* Whether the capture in which the event was recorded is still going on. */
 bool capture_contains(const emu_event *event);
+/* A stream that is captured is destroyed. */
+void capture_lose(emu_stream *stream);
 
 /* ---- memory.c ---- */
 

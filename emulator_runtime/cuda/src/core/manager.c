@@ -142,22 +142,37 @@ static void take_attachment(connection *to, const char *frame) {
     }
 }
 
-static void take_answer(int device, const char *frame) {
+/* The answer to the oldest request that has none. */
+static void take_result(connection *from, bool ok) {
+    from->last_ok = ok;
+    from->answers_due -= from->answers_due > 0;
+}
+
+/* An error names what it is about: demands and reports are answered by errors only. */
+static void take_error(int device, const char *frame) {
     connection *from = &connections[device];
-    bool awaited = from->answers_due > 0;
-    from->last_ok = json_true(json_member(frame, "ok"));
-    from->answers_due -= awaited;
-    if (from->last_ok) {
-        take_attachment(from, frame);
-        return;
-    }
-    char code[32], error[256];
+    char code[32], error[256], about[20];
     json_text(json_member(frame, "code"), code, sizeof code);
     json_text(json_member(frame, "error"), error, sizeof error);
-    from->refused = strcmp(code, "manager-unavailable") != 0 && strcmp(code, "out-of-memory") != 0;
-    if (strcmp(code, "device-lost") == 0 || (!awaited && grant_asked(device)))
-        device_lost(device, error); /* an error that nobody awaits is that of a demand, which will have no other answer */
-    emu_log(awaited ? 2 : 1, "the sharing manager: %s: %s", code, error);
+    json_text(json_member(frame, "about"), about, sizeof about);
+    bool demanded = strcmp(about, "demand") == 0;
+    bool answer = !demanded && strcmp(about, "report") != 0;
+    if (answer) {
+        take_result(from, false);
+        from->refused = strcmp(code, "manager-unavailable") != 0 && strcmp(code, "out-of-memory") != 0;
+    }
+    if (strcmp(code, "device-lost") == 0 || (demanded && grant_asked(device)))
+        device_lost(device, error); /* a demand that is refused has no other answer */
+    emu_log(answer ? 2 : 1, "the sharing manager: %s: %s", code, error);
+}
+
+static void take_answer(int device, const char *frame) {
+    if (!json_true(json_member(frame, "ok"))) {
+        take_error(device, frame);
+        return;
+    }
+    take_result(&connections[device], true);
+    take_attachment(&connections[device], frame);
 }
 
 static void take_frame(int device, const char *frame) {
@@ -290,19 +305,25 @@ static bool attach(int device, bool *refused) {
 
 /* ---- the thread ---- */
 
+/* Report what the device has done until now and hasn't been reported. */
 static void report(int device) {
     connection *to = &connections[device];
-    if (to->work_ns == 0 || host_ns() < to->report_ns)
-        return;
+    int64_t now_ns = emu_now_ns();
     int64_t from_ns = to->from_ns > to->reported_until_ns ? to->from_ns : to->reported_until_ns;
-    int64_t work_ns = to->work_ns < to->until_ns - from_ns ? to->work_ns : to->until_ns - from_ns;
+    int64_t until_ns = to->until_ns < now_ns ? to->until_ns : now_ns;
+    int64_t work_ns = to->work_ns < until_ns - from_ns ? to->work_ns : until_ns - from_ns;
     char json[256];
-    snprintf(json, sizeof json, "{\"op\":\"report\",\"from_ns\":%lld,\"until_ns\":%lld,\"work_ns\":%lld}", (long long)from_ns,
-             (long long)to->until_ns, (long long)work_ns);
-    if (work_ns > 0 && !send_frame(to, json))
-        return; /* reported when the manager is back */
-    to->reported_until_ns = to->until_ns;
-    to->work_ns = 0;
+    to->report_ns = host_ns() + REPORT_NS;
+    if (work_ns > 0) {
+        snprintf(json, sizeof json, "{\"op\":\"report\",\"from_ns\":%lld,\"until_ns\":%lld,\"work_ns\":%lld}", (long long)from_ns,
+                 (long long)until_ns, (long long)work_ns);
+        if (!send_frame(to, json))
+            return; /* reported when the manager is back */
+        to->reported_until_ns = until_ns;
+        to->work_ns -= work_ns;
+    }
+    if (until_ns == to->until_ns)
+        to->work_ns = 0;
 }
 
 static void complain(connection *about) {
@@ -351,7 +372,7 @@ static void serve_connections(const struct pollfd *ready, const int *places, int
             continue;
         if (connections[i].socket < 0 && host_ns() >= connections[i].retry_ns)
             connect_again(i);
-        if (i != MAIN)
+        if (connections[i].work_ns > 0 && host_ns() >= connections[i].report_ns)
             report(i);
     }
     streams_resolve();
@@ -416,6 +437,15 @@ static void begin_run(int64_t give_up_ns) {
     connections[MAIN].entered = connections[MAIN].entered || connections[MAIN].socket >= 0;
     beginning = false;
     pthread_cond_broadcast(&core_progress);
+}
+
+void manager_finish(void) {
+    pthread_mutex_lock(&core_lock);
+    for (int device = 0; running && device < settings.device_count; device++) {
+        if (connections[device].entered && connections[device].work_ns > 0)
+            report(device);
+    }
+    pthread_mutex_unlock(&core_lock);
 }
 
 void manager_forget(void) {

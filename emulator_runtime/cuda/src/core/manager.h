@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The core's lock is held by the caller of all of these. */
+/* The core's lock is held by the caller of all of these but the last. */
 
 /* The process uses the device for the first time. False, after a line in the log, if the manager refuses or doesn't answer. */
 bool manager_enter(int device);
@@ -21,11 +21,13 @@ bool manager_reserve(int device, size_t bytes);
 bool manager_accounts(int device);
 /* Whether the manager says when this device works. */
 bool manager_shares(int device);
-/* The device works for this process between `start_ns` and `end_ns`, for `work_ns` of it: reported within 50 ms, many together. */
+/* The device works for this process between `start_ns` and `end_ns`, for `work_ns` of it: reported when it is over, many together. */
 void manager_worked(int device, int64_t start_ns, int64_t end_ns, int64_t work_ns);
 /* In a forked child: the connections are the parent's. */
 void manager_forget(void);
 /* Ask for `work_ns` of a shared device, not before `ready_ns`; grant_answer brings the answer. */
 void manager_demand(int device, int64_t sequence, int64_t ready_ns, int64_t work_ns);
+/* The process ends: report what its devices have done until now, and hasn't been reported. */
+void manager_finish(void);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* A slot is this mark, then the object. */
 typedef struct {
-    uint64_t in_use;
+    _Atomic uint64_t in_use;
 } slot_mark;
 
 static size_t slot_bytes(const emu_pool *pool) {
@@ -31,7 +31,9 @@ static bool add_block(emu_pool *pool) {
     char *block = calloc(count, bytes);
     if (block == NULL)
         return false;
-    pool->blocks[pool->block_count++] = block;
+    int number = atomic_load_explicit(&pool->block_count, memory_order_relaxed);
+    pool->blocks[number] = block;
+    atomic_store_explicit(&pool->block_count, number + 1, memory_order_release);
     for (size_t i = count; i-- > 0;) {
         void *object = block + i * bytes + 16;
         *(void **)object = pool->free_slot;
@@ -46,12 +48,12 @@ void *pool_take(emu_pool *pool) {
     void *object = pool->free_slot;
     pool->free_slot = *(void **)object;
     memset(object, 0, pool->object_bytes);
-    mark_of(object)->in_use = 1;
+    atomic_store_explicit(&mark_of(object)->in_use, 1, memory_order_release);
     return object;
 }
 
 void pool_give(emu_pool *pool, void *object) {
-    mark_of(object)->in_use = 0;
+    atomic_store_explicit(&mark_of(object)->in_use, 0, memory_order_relaxed);
     *(void **)object = pool->free_slot;
     pool->free_slot = object;
 }
@@ -59,11 +61,11 @@ void pool_give(emu_pool *pool, void *object) {
 bool pool_has(const emu_pool *pool, const void *object) {
     size_t bytes = slot_bytes(pool);
     uintptr_t address = (uintptr_t)object;
-    for (int i = pool->block_count; i-- > 0;) {
+    for (int i = atomic_load_explicit(&pool->block_count, memory_order_acquire); i-- > 0;) {
         uintptr_t first = (uintptr_t)pool->blocks[i] + 16;
         if (address < first || address >= first + slots_of_block(i) * bytes)
             continue;
-        return (address - first) % bytes == 0 && mark_of(object)->in_use;
+        return (address - first) % bytes == 0 && atomic_load_explicit(&mark_of(object)->in_use, memory_order_acquire);
     }
     return false;
 }

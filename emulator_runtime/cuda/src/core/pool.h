@@ -2,6 +2,7 @@
 #ifndef EMUGPU_POOL_H
 #define EMUGPU_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -11,14 +12,14 @@ enum { POOL_BLOCKS = 24 };
 typedef struct {
     size_t object_bytes;
     char *blocks[POOL_BLOCKS];
-    int block_count;
+    atomic_int block_count;
     void *free_slot; /* a list through the first word of each free object */
 } emu_pool;
 
 /* A zeroed object; NULL: out of memory. */
 void *pool_take(emu_pool *pool);
 void pool_give(emu_pool *pool, void *object);
-/* Whether `object` is one that was taken and not given back. */
+/* Whether `object` is one that was taken and not given back. Needs no lock: another thread may destroy the object right after. */
 bool pool_has(const emu_pool *pool, const void *object);
 /* The next object that is in use, after `object` (NULL: the first); NULL at the end. */
 void *pool_next(const emu_pool *pool, const void *object);

@@ -2,13 +2,15 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 emu_settings settings;
 
-typedef enum { INTEGER, LONG, SIZE, NUMBER, FLAG, TEXT } value_type;
+typedef enum { INTEGER, LONG, SIZE, NUMBER, SCALAR, FLAG, TEXT } value_type; /* a SCALAR may be negative */
 
 typedef struct {
     const char *key;
@@ -25,7 +27,7 @@ static const setting of_process[] = {
     PROCESS("constant_ns", LONG, constant_ns),
     PROCESS("anchor", NUMBER, anchor),
     PROCESS("step_ns", LONG, step_ns),
-    PROCESS("scalar", NUMBER, scalar),
+    PROCESS("scalar", SCALAR, scalar),
     PROCESS("kernel_table", TEXT, kernel_table),
     PROCESS("trace", TEXT, trace),
     PROCESS("clock", TEXT, clock),
@@ -75,31 +77,38 @@ static const setting of_device[] = {
 static bool set(const setting *known, void *object, const char *text) {
     void *field = (char *)object + known->offset;
     char *rest = (char *)text;
+    long long whole = 0;
+    double number = 0;
     errno = 0;
-    switch (known->type) {
-    case INTEGER:
-        *(int *)field = (int)strtol(text, &rest, 10);
-        break;
-    case LONG:
-        *(int64_t *)field = strtoll(text, &rest, 10);
-        break;
-    case SIZE:
-        *(size_t *)field = strtoull(text, &rest, 10);
-        break;
-    case NUMBER:
-        *(double *)field = strtod(text, &rest);
-        break;
-    case FLAG:
-        *(bool *)field = text[0] == '1';
-        rest++;
-        break;
-    case TEXT:
+    if (known->type == TEXT) {
         if (strlen(text) >= known->room)
             return false;
         strcpy(field, text);
         return true;
     }
-    return errno == 0 && rest > text && *rest == '\0';
+    if (known->type == NUMBER || known->type == SCALAR)
+        number = strtod(text, &rest);
+    else
+        whole = strtoll(text, &rest, 10);
+    if (errno != 0 || rest == text || *rest != '\0' || whole < 0 || !isfinite(number) || (number < 0 && known->type != SCALAR))
+        return false;
+    switch (known->type) {
+    case INTEGER:
+        *(int *)field = (int)whole;
+        return whole <= INT_MAX;
+    case LONG:
+        *(int64_t *)field = whole;
+        return true;
+    case SIZE:
+        *(size_t *)field = (size_t)whole;
+        return true;
+    case FLAG:
+        *(bool *)field = whole == 1;
+        return whole <= 1;
+    default:
+        *(double *)field = number;
+        return true;
+    }
 }
 
 static const setting *named(const setting *table, size_t count, const char *key) {

@@ -33,8 +33,7 @@ typedef struct {
 } bucket;
 
 typedef struct {
-    _Atomic int32_t pid; /* 0: free */
-    _Atomic uint64_t started; /* the process's, so that another one with the same number isn't taken for it */
+    _Atomic uint64_t holder; /* see identity_of; 0: free */
     _Atomic uint64_t memory_bytes;
     bucket buckets[BUCKETS]; /* `number` modulo BUCKETS is the place */
 } slot;
@@ -44,8 +43,12 @@ typedef struct {
     slot slots[SLOTS];
 } page;
 
-static page *pages[EMU_MAX_DEVICES];
-static slot *own[EMU_MAX_DEVICES]; /* of this process */
+/* What this process has of a device's page; the core's lock guards it. */
+static struct {
+    char uuid[sizeof settings.devices[0].uuid]; /* whose page it is: the device's may become another's when the process attaches */
+    page *page;                                 /* NULL: none */
+    slot *own;                                  /* NULL: none yet */
+} uses[EMU_MAX_DEVICES];
 
 /* ---- pages and slots ---- */
 
@@ -114,45 +117,63 @@ static uint64_t start_of(int32_t pid) {
     return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
 }
 
-static bool process_lives(const slot *of) {
-    int32_t pid = atomic_load(&of->pid);
-    if (pid == 0 || (kill(pid, 0) != 0 && errno == ESRCH))
-        return false;
-    return start_of(pid) == atomic_load(&of->started);
+enum { PID_BITS = 22 }; /* as many as Linux has */
+
+/* A process's number and, above it, its start: another process with the same number isn't taken for it. 0: there is no such process. */
+static uint64_t identity_of(int32_t pid) {
+    uint64_t started = start_of(pid);
+    return started == 0 ? 0 : started << PID_BITS | (uint64_t)pid;
+}
+
+static int32_t pid_of(uint64_t holder) {
+    return (int32_t)(holder & ((1u << PID_BITS) - 1));
+}
+
+/* Whether the holder of a slot lives. */
+static bool lives(uint64_t holder) {
+    return holder != 0 && (kill(pid_of(holder), 0) == 0 || errno != ESRCH) && identity_of(pid_of(holder)) == holder;
 }
 
 static slot *take_slot(page *from) {
-    int32_t self = (int32_t)getpid();
-    for (int i = 0; i < SLOTS; i++) {
+    uint64_t self = identity_of((int32_t)getpid());
+    for (int i = 0; i < SLOTS && self != 0; i++) {
         slot *candidate = &from->slots[i];
-        int32_t holder = atomic_load(&candidate->pid);
-        if (holder != 0 && process_lives(candidate))
-            continue;
-        if (!atomic_compare_exchange_strong(&candidate->pid, &holder, self))
+        uint64_t holder = atomic_load(&candidate->holder);
+        if (lives(holder) || !atomic_compare_exchange_strong(&candidate->holder, &holder, self))
             continue;
         atomic_store(&candidate->memory_bytes, 0);
         for (int place = 0; place < BUCKETS; place++)
             atomic_store(&candidate->buckets[place].busy_ns, 0);
-        atomic_store(&candidate->started, start_of(self));
         return candidate;
     }
     return NULL;
 }
 
+/* The page of a device, mapped when it is first wanted, and again if the device has got another UUID; NULL: there is none. */
+static page *page_of(int device) {
+    const char *uuid = settings.devices[device].uuid;
+    if (strcmp(uses[device].uuid, uuid) != 0 && uses[device].own == NULL) {
+        if (uses[device].page != NULL)
+            munmap(uses[device].page, sizeof(page));
+        uses[device].page = map_page(uuid);
+        strcpy(uses[device].uuid, uuid);
+    }
+    return uses[device].page;
+}
+
 /* A child of a fork isn't its parent; it gets a slot when it uses the device. */
 static void forget_slots(void) {
-    memset(own, 0, sizeof own);
+    for (int device = 0; device < EMU_MAX_DEVICES; device++)
+        uses[device].own = NULL;
 }
 
 void emu_statistics_start(void) {
-    for (int device = 0; device < settings.device_count; device++)
-        pages[device] = map_page(settings.devices[device].uuid);
     pthread_atfork(NULL, NULL, forget_slots);
 }
 
 static bool page_unused(const page *of) {
     for (int i = 0; i < SLOTS; i++)
-        if (atomic_load(&of->slots[i].pid) != 0)
+        if (atomic_load(&of->slots[i].holder) != 0)
             return false;
     return true;
 }
@@ -162,10 +183,10 @@ static bool page_unused(const page *of) {
 __attribute__((destructor)) static void give_slots_back(void) {
     char path[512];
     for (int device = 0; device < EMU_MAX_DEVICES; device++) {
-        if (own[device] == NULL)
+        if (uses[device].own == NULL)
             continue;
-        atomic_store(&own[device]->pid, 0);
-        if (page_unused(pages[device]) && page_path(settings.devices[device].uuid, path, sizeof path))
+        atomic_store(&uses[device].own->holder, 0);
+        if (page_unused(uses[device].page) && page_path(uses[device].uuid, path, sizeof path))
             unlink(path);
     }
 }
@@ -173,10 +194,10 @@ __attribute__((destructor)) static void give_slots_back(void) {
 /* ---- writing ---- */
 
 void emu_statistics_memory(int device, size_t bytes) {
-    if (pages[device] != NULL && own[device] == NULL && bytes > 0)
-        own[device] = take_slot(pages[device]);
-    if (own[device] != NULL)
-        atomic_store_explicit(&own[device]->memory_bytes, bytes, memory_order_relaxed);
+    if (uses[device].own == NULL && bytes > 0 && page_of(device) != NULL)
+        uses[device].own = take_slot(uses[device].page);
+    if (uses[device].own != NULL)
+        atomic_store_explicit(&uses[device].own->memory_bytes, bytes, memory_order_relaxed);
 }
 
 static void add_to_bucket(slot *of, int64_t number, int64_t busy_ns) {
@@ -190,7 +211,7 @@ static void add_to_bucket(slot *of, int64_t number, int64_t busy_ns) {
 
 /* Usually within one interval: two additions. Of very long work, what fits into the slot is kept. */
 void emu_statistics_busy(int device, int64_t end_ns, int64_t duration_ns) {
-    slot *of = own[device];
+    slot *of = uses[device].own;
     if (of == NULL || duration_ns <= 0)
         return;
     int64_t start_ns = end_ns - duration_ns;
@@ -208,9 +229,10 @@ void emu_statistics_busy(int device, int64_t end_ns, int64_t duration_ns) {
 
 size_t emu_statistics_memory_of_others(int device) {
     size_t bytes = 0;
-    for (int i = 0; pages[device] != NULL && i < SLOTS; i++) {
-        const slot *other = &pages[device]->slots[i];
-        if (other != own[device] && process_lives(other))
+    const page *shared = page_of(device);
+    for (int i = 0; shared != NULL && i < SLOTS; i++) {
+        const slot *other = &shared->slots[i];
+        if (other != uses[device].own && lives(atomic_load(&other->holder)))
             bytes += atomic_load(&other->memory_bytes);
     }
     return bytes;
@@ -228,12 +250,14 @@ static int64_t busy_in_window(const slot *of, int64_t now_ns) {
 
 static void read_page(int device, emu_device_use *use) {
     int64_t busy_ns = 0, now_ns = emu_now_ns();
-    for (int i = 0; pages[device] != NULL && i < SLOTS; i++) {
-        const slot *each = &pages[device]->slots[i];
-        if (!process_lives(each))
+    const page *shared = page_of(device);
+    for (int i = 0; shared != NULL && i < SLOTS; i++) {
+        const slot *each = &shared->slots[i];
+        uint64_t holder = atomic_load(&each->holder);
+        if (!lives(holder))
             continue;
         emu_process_use *process = &use->processes[use->process_count++];
-        process->pid = atomic_load(&each->pid);
+        process->pid = pid_of(holder);
         process->memory_bytes = atomic_load(&each->memory_bytes);
         use->memory_bytes += process->memory_bytes;
         busy_ns += busy_in_window(each, now_ns);
@@ -249,7 +273,9 @@ bool emu_device_use_read(int device, emu_device_use *use) {
         return false;
     if (!telemetry_read(info->uuid, use)) {
         memset(use, 0, sizeof *use);
+        pthread_mutex_lock(&core_lock);
         read_page(device, use);
+        pthread_mutex_unlock(&core_lock);
     }
     if (use->memory_bytes > info->memory_bytes)
         use->memory_bytes = info->memory_bytes;

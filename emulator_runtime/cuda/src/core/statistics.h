@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Open the pages of the process's devices. */
+/* Called once, before the others. */
 void emu_statistics_start(void);
 /* This process's memory on the device, its context included. */
 void emu_statistics_memory(int device, size_t bytes);

@@ -389,7 +389,7 @@ emu_status emu_stream_destroy(emu_stream *stream) {
     if (stream_live(stream) && !stream->is_default) {
         status = EMU_OK;
         if (stream->capture != NULL)
-            stream->capture->broken = true;
+            capture_lose(stream);
         if (!(stream->flags & EMU_STREAM_NON_BLOCKING))
             devices[stream->device].blocking_streams--;
         stream->closing = true;
@@ -403,23 +403,34 @@ emu_status emu_stream_destroy(emu_stream *stream) {
 emu_stream *emu_stream_default(int device) {
     if (emu_device(device) == NULL)
         return NULL;
+    emu_stream *made = atomic_load_explicit(&devices[device].default_stream, memory_order_acquire);
+    if (made != NULL)
+        return made;
     pthread_mutex_lock(&core_lock);
-    device_state *state = &devices[device];
-    if (state->default_stream == NULL) {
-        state->default_stream = new_stream(device, 0, 0);
-        if (state->default_stream != NULL)
-            state->default_stream->is_default = true;
+    made = devices[device].default_stream;
+    if (made == NULL) {
+        made = new_stream(device, 0, 0);
+        if (made != NULL)
+            made->is_default = true;
+        devices[device].default_stream = made;
     }
     pthread_mutex_unlock(&core_lock);
-    return state->default_stream;
+    return made;
+}
+
+emu_stream *stream_of_kept(kept_stream *kept, int device, unsigned flags) {
+    if (!stream_live(kept->stream) || kept->stream->id != kept->id) {
+        kept->stream = NULL;
+        if (emu_stream_create(device, flags, 0, &kept->stream) == EMU_OK)
+            kept->id = kept->stream->id;
+    }
+    return kept->stream;
 }
 
 /* A thread's own default stream: one for each thread and device. */
 static emu_stream *stream_of_thread(int device) {
-    static _Thread_local emu_stream *own[EMU_MAX_DEVICES];
-    if (own[device] == NULL || !pool_has(&stream_pool, own[device]))
-        emu_stream_create(device, 0, 0, &own[device]);
-    return own[device];
+    static _Thread_local kept_stream own[EMU_MAX_DEVICES];
+    return stream_of_kept(&own[device], device, 0);
 }
 
 emu_stream *emu_stream_of(void *handle) {
@@ -429,10 +440,7 @@ emu_stream *emu_stream_of(void *handle) {
         return emu_stream_default(emu_current_device());
     if ((uintptr_t)handle == PER_THREAD_HANDLE)
         return stream_of_thread(emu_current_device());
-    pthread_mutex_lock(&core_lock);
-    bool live = stream_live(handle);
-    pthread_mutex_unlock(&core_lock);
-    return live ? handle : NULL;
+    return stream_live(handle) ? handle : NULL;
 }
 
 void streams_destroy(int device) {
@@ -526,6 +534,24 @@ emu_status emu_stream_synchronize(emu_stream *stream) {
     return status;
 }
 
+/* Wait for the work of the device's streams whose end isn't known, as it is now; other threads may issue more. */
+static emu_status wait_for_pending(int device) {
+    emu_stream *all = new_stream(device, EMU_STREAM_NON_BLOCKING, 0); /* it waits for each of them */
+    if (all == NULL)
+        return EMU_OUT_OF_MEMORY;
+    emu_status status = EMU_OK;
+    all->closing = true; /* no handle of a program means it; it is given back when its list is empty */
+    for (emu_stream *stream = pool_next(&stream_pool, NULL); stream != NULL; stream = pool_next(&stream_pool, stream)) {
+        if (stream != all && stream->device == device && stream->first != NULL && status == EMU_OK)
+            status = follow(all, stream);
+    }
+    if (all->first == NULL)
+        pool_give(&stream_pool, all);
+    else if (status == EMU_OK)
+        status = stream_wait_for_end(all);
+    return status;
+}
+
 emu_status emu_device_synchronize(int device) {
     if (emu_device(device) == NULL)
         return EMU_INVALID_DEVICE;
@@ -533,20 +559,11 @@ emu_status emu_device_synchronize(int device) {
     emu_status status = device_usable(device);
     grant_flush();
     streams_resolve();
-    for (bool waiting = pending_items > 0; waiting && status == EMU_OK;) {
-        waiting = false;
-        for (emu_stream *stream = pool_next(&stream_pool, NULL); stream != NULL; stream = pool_next(&stream_pool, stream)) {
-            if (stream->device == device && stream->first != NULL)
-                waiting = true;
-        }
-        if (waiting) {
-            wait_for_progress();
-            streams_resolve();
-            status = device_usable(device);
-        }
-    }
+    int64_t end_ns = devices[device].last_end_ns; /* also of streams that were destroyed */
+    if (status == EMU_OK && pending_items > 0)
+        status = wait_for_pending(device);
     if (status == EMU_OK)
-        wait_until(devices[device].last_end_ns);
+        wait_until(end_ns);
     anchor_waited(device);
     pthread_mutex_unlock(&core_lock);
     return status;

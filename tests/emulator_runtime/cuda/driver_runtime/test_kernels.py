@@ -235,6 +235,18 @@ def test_a_cubin_tells_its_kernels_and_what_they_need(run_cuda: Run, cubin_file:
     )
 
 
+@pytest.mark.parametrize("missing", [1, 64, 400])
+def test_a_file_that_is_cut_off_is_no_image(run_cuda: Run, cubin_file: Path, missing: int) -> None:
+    whole = cubin_file.read_bytes()
+    cubin_file.write_bytes(whole[:-missing])
+    run_cuda(
+        f"""
+        expect(cuda.cudaSetDevice(0), OK)
+        expect(driver.cuModuleLoad(byref(out()), ctypes.c_char_p({str(cubin_file)!r}.encode())), INVALID_IMAGE)
+        """
+    )
+
+
 def test_ptx_fat_binaries_and_other_images(run_cuda: Run) -> None:
     run_cuda(
         """

@@ -250,13 +250,84 @@ def test_a_graph_that_is_launched_in_a_capture_becomes_part_of_it(run_cuda: Run)
     )
 
 
-def test_a_destroyed_stream_no_longer_captures(run_cuda: Run) -> None:
+@pytest.mark.parametrize(("mode", "destroy"), [(0, "cudaStreamDestroy(stream)"), (2, "cudaDeviceReset()")])
+def test_a_destroyed_stream_no_longer_captures(run_cuda: Run, mode: int, destroy: str) -> None:
+    """While a stream is captured in a mode other than 2, relaxed, a device can't be reset."""
     run_cuda(
-        "    MODE = 0"
+        f"    MODE = {mode}"
         + CAPTURE
-        + """
-    cuda.cudaStreamDestroy(stream)
+        + f"""
+    other, fork, state = made(cuda.cudaStreamCreateWithFlags, 1), made(cuda.cudaEventCreate), c_int(1)
+    expect(cuda.cudaEventRecord(fork, stream), OK)
+    expect(cuda.cudaStreamWaitEvent(other, fork, 0), OK)
+    expect(cuda.{destroy}, OK)
     expect(cuda.cudaMalloc(byref(out()), 512), OK)
+    if "{destroy}" != "cudaDeviceReset()":
+        expect(cuda.cudaStreamIsCapturing(other, byref(state)), OK)
+        assert state.value == 0
+        expect(launch(kernel, stream=other), OK)
+        expect(cuda.cudaStreamSynchronize(other), OK)
+    """
+    )
+
+
+UNJOINED = 904
+FORK = """
+    a, b = made(cuda.cudaStreamCreateWithFlags, 1), made(cuda.cudaStreamCreateWithFlags, 1)
+    def follow(stream, other):
+        event = made(cuda.cudaEventCreateWithFlags, 2)
+        expect(cuda.cudaEventRecord(event, other), OK)
+        return lambda: expect(cuda.cudaStreamWaitEvent(stream, event, 0), OK)
+    follow(a, stream)()
+    follow(b, stream)()
+    launch(kernel, stream=a)
+    launch(kernel, stream=b)
+"""
+
+
+@pytest.mark.parametrize(
+    ("joins", "status"),
+    [
+        ("follow(stream, a)(); follow(stream, b)()", 0),
+        ("follow(a, b)(); follow(stream, a)()", 0),
+        ("follow(stream, a)()", UNJOINED),
+        ("follow(a, b)(); follow(b, a)()", UNJOINED),
+        ("follow(stream, a)(); follow(a, b)()", UNJOINED),
+        ("early = follow(stream, a); launch(kernel, stream=a); early(); follow(stream, b)()", UNJOINED),
+    ],
+)
+def test_all_work_of_a_capture_comes_before_its_end(run_cuda: Run, joins: str, status: int) -> None:
+    run_cuda(
+        "    MODE = 1"
+        + CAPTURE
+        + FORK
+        + f"""
+    {joins}
+    expect(cuda.cudaStreamEndCapture(stream, byref(graph)), {status})
+    """
+    )
+
+
+def test_the_core_s_own_streams_after_a_reset_are_none_of_the_program_s(run_cuda: Run) -> None:
+    """A thread's own default stream, and those on which parts of a graph run beside each other."""
+    run_cuda(
+        "    MODE = 1"
+        + CAPTURE
+        + FORK
+        + """
+    PER_THREAD = 2
+    follow(stream, a)()
+    follow(stream, b)()
+    expect(cuda.cudaStreamEndCapture(stream, byref(graph)), OK)
+    executable = made(cuda.cudaGraphInstantiate, graph, 0)
+    for _ in range(2):
+        expect(launch(kernel, stream=PER_THREAD), OK)
+        expect(cuda.cudaGraphLaunch(executable, 0), OK)
+        expect(cuda.cudaDeviceReset(), OK)
+        own = [made(cuda.cudaStreamCreateWithFlags, 1) for _ in range(8)]
+        expect(launch(kernel, stream=PER_THREAD), OK)
+        expect(cuda.cudaGraphLaunch(executable, 0), OK)
+        assert [cuda.cudaStreamQuery(each) for each in own] == [OK] * 8
     """
     )
 

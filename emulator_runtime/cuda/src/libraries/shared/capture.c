@@ -121,6 +121,18 @@ void emu_capture_forget(void *stream) {
     pthread_mutex_unlock(&lock);
 }
 
+void emu_capture_forget_ended(void) {
+    pthread_mutex_lock(&lock);
+    for (active_capture **place = &captures; *place != NULL;) {
+        if (emu_capture_of((*place)->stream, NULL, NULL) == EMU_CAPTURE_NONE) {
+            remove_entry(place);
+        } else {
+            place = &(*place)->next;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 int emu_capture_permits(void) {
     if (atomic_load_explicit(&capture_count, memory_order_relaxed) == 0 || thread_mode == CAPTURE_RELAXED) {
         return EMU_OK;

@@ -205,6 +205,7 @@ int emu_primary_reset(int device) {
     if (status != EMU_OK) {
         return status;
     }
+    emu_capture_forget_ended(); /* those of the device's streams */
     pthread_mutex_lock(&lock);
     choices[device].flags = 0;
     choices[device].limits_set = false;

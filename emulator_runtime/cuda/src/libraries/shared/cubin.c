@@ -16,8 +16,11 @@ typedef struct {
     size_t names_bytes;
 } elf_file;
 
-static bool open_file(elf_file *file, const void *image) {
+static bool open_file(elf_file *file, const void *image, size_t bytes) {
     Elf64_Ehdr header;
+    if (bytes < sizeof header) {
+        return false;
+    }
     memcpy(&header, image, sizeof header);
     if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shoff % 8 != 0) {
         return false;
@@ -29,6 +32,9 @@ static bool open_file(elf_file *file, const void *image) {
     file->bytes = header.e_shoff + (size_t)header.e_shnum * sizeof(Elf64_Shdr);
     file->sections = (const Elf64_Shdr *)(const void *)(file->image + header.e_shoff);
     file->count = header.e_shnum;
+    if (file->bytes > bytes) {
+        return false;
+    }
     const Elf64_Shdr *names = &file->sections[header.e_shstrndx];
     file->names = file->image + names->sh_offset;
     file->names_bytes = names->sh_size;
@@ -76,6 +82,9 @@ static bool read_symbols(const elf_file *file, const Elf64_Shdr *table, const cu
     if (strings->sh_offset >= file->bytes || strings->sh_size > file->bytes - strings->sh_offset) {
         return false;
     }
+    if (strings->sh_size == 0 || file->image[strings->sh_offset + strings->sh_size - 1] != 0) {
+        return false;
+    }
     for (size_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
         Elf64_Sym symbol;
         memcpy(&symbol, file->image + table->sh_offset + at, sizeof symbol);
@@ -87,9 +96,9 @@ static bool read_symbols(const elf_file *file, const Elf64_Shdr *table, const cu
     return true;
 }
 
-bool cubin_read(const void *image, const cubin_reader *reader) {
+bool cubin_read(const void *image, size_t bytes, const cubin_reader *reader) {
     elf_file file;
-    if (memcmp(image, ELFMAG, SELFMAG) != 0 || !open_file(&file, image) || !read_kernels(&file, reader)) {
+    if (memcmp(image, ELFMAG, SELFMAG) != 0 || !open_file(&file, image, bytes) || !read_kernels(&file, reader)) {
         return false;
     }
     for (size_t i = 0; i < file.count; i++) {

@@ -18,7 +18,8 @@ typedef struct {
     void *state;
 } cubin_reader;
 
-/* False: `image` isn't an ELF file for 64 bits, or its tables are wrong, or a function of the reader answered so. */
-bool cubin_read(const void *image, const cubin_reader *reader);
+/* `bytes`: so many may be read of `image`; SIZE_MAX if that isn't known. False: it isn't an ELF file for 64 bits, or its tables are
+ * wrong, or a function of the reader answered so. */
+bool cubin_read(const void *image, size_t bytes, const cubin_reader *reader);
 
 #endif

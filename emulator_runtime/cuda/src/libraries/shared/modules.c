@@ -112,17 +112,17 @@ static void free_module(emu_module *module) {
     free(module);
 }
 
-static bool read_image(emu_module *module, const void *image) {
+static bool read_image(emu_module *module, const void *image, size_t bytes) {
     cubin_reader reader = {.kernel = read_kernel, .variable = read_variable, .state = module};
     module->names_known = true;
     if (is_fat_binary(image)) {
         module->names_known = false;
         return true;
     }
-    return is_ptx(image) ? read_ptx(module, image) : cubin_read(image, &reader);
+    return is_ptx(image) ? read_ptx(module, image) : cubin_read(image, bytes, &reader);
 }
 
-int emu_module_load(const void *image, emu_module **module) {
+static int load(const void *image, size_t bytes, emu_module **module) {
     if (image == NULL || module == NULL) {
         return EMU_INVALID_VALUE;
     }
@@ -130,7 +130,7 @@ int emu_module_load(const void *image, emu_module **module) {
     if (made == NULL) {
         return EMU_OUT_OF_MEMORY;
     }
-    if (!read_image(made, image)) {
+    if (!read_image(made, image, bytes)) {
         free_module(made);
         return EMU_INVALID_IMAGE;
     }
@@ -140,6 +140,10 @@ int emu_module_load(const void *image, emu_module **module) {
     }
     *module = made;
     return EMU_OK;
+}
+
+int emu_module_load(const void *image, emu_module **module) {
+    return load(image, SIZE_MAX, module);
 }
 
 /* All of a file with a zero behind it; NULL: it can't be read. */
@@ -168,7 +172,7 @@ int emu_module_load_file(const char *path, emu_module **module) {
     if (content == NULL) {
         return RESULT_FILE_NOT_FOUND;
     }
-    int status = bytes > 0 ? emu_module_load(content, module) : EMU_INVALID_IMAGE;
+    int status = bytes > 0 ? load(content, bytes, module) : EMU_INVALID_IMAGE;
     free(content);
     return status;
 }

@@ -241,6 +241,9 @@ int emu_pool_allocate(emu_memory_pool *pool, void *stream, size_t bytes, void **
     }
     void *made = NULL;
     int status = emu_memory_allocate(pool->device, EMU_MEMORY_DEVICE, bytes, &made);
+    if (status == EMU_OUT_OF_MEMORY && emu_stream_synchronize(target) == EMU_OK) { /* what the stream has freed may be there now */
+        status = emu_memory_allocate(pool->device, EMU_MEMORY_DEVICE, bytes, &made);
+    }
     if (status != EMU_OK) {
         return status;
     }

@@ -96,6 +96,8 @@ EMU_EXPORT int emu_capture_start(void *stream, emu_graph *graph, int mode);
 EMU_EXPORT int emu_capture_stop(void *stream, emu_graph **graph);
 /* The stream is to be destroyed. */
 EMU_EXPORT void emu_capture_forget(void *stream);
+/* Streams that were captured have been destroyed with their device. */
+EMU_EXPORT void emu_capture_forget_ended(void);
 EMU_EXPORT int emu_capture_exchange_mode(int *mode);
 /* Whether the calling thread may make a call that a capture forbids, such as cudaMalloc; if not, the capture is broken. */
 EMU_EXPORT int emu_capture_permits(void);

@@ -26,8 +26,14 @@ int emu_stream_delete(void *stream) {
     if (target == NULL || target != stream) { /* the default streams can't be destroyed */
         return EMU_INVALID_HANDLE;
     }
+    emu_graph *captured = NULL;
+    emu_capture_of(target, NULL, &captured);
     emu_capture_forget(target);
-    return emu_stream_destroy(target);
+    int status = emu_stream_destroy(target);
+    if (captured != NULL && !emu_graph_valid(captured)) {
+        emu_graph_forget(captured);
+    }
+    return status;
 }
 
 typedef struct {
