@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.cuda.elf import read_elf
-from emulator_runtime.cuda.families import CUDA_COMMON, FAMILIES, SOURCES, SYMBOLS, Family, common_sources
+from emulator_runtime.cuda.families import CUDA_STATE, FAMILIES, SOURCES, SYMBOLS, Family, cuda_state_sources
 from emulator_runtime.cuda.glibc import LIBRARIES, OLD_PLACES, header
 from emulator_runtime.domain.errors import BuildError
 from emulator_runtime.files import write_whole
@@ -59,7 +59,7 @@ def build(directory: Path, compiler: str | None = None, flags: Sequence[str] = (
         builder = _Builder(_compiler(compiler), tuple(flags), directory, Path(scratch), pool)
         builder.prepare()
         builder.core()
-        builder.common()
+        builder.cuda_state()
         builder.redirector()
         builder.program_clock()
         emulated = dict(pool.map(lambda one: builder.library(*one), _libraries()))
@@ -146,9 +146,9 @@ class _Builder:
     def core(self) -> None:
         self._link(self._compile_all("core", sorted((SOURCES / "core").glob("*.c"))), CORE, [])
 
-    def common(self) -> None:
+    def cuda_state(self) -> None:
         """Linked by the libraries that name it, to the core."""
-        self._link(self._compile_all("shared", common_sources()) or _EMPTY, CUDA_COMMON, self._linked((CORE,)))
+        self._link(self._compile_all("cuda", cuda_state_sources()) or _EMPTY, CUDA_STATE, self._linked((CORE,)))
 
     def _compile_all(self, part: str, sources: Sequence[Path]) -> list[Path]:
         return list(self.pool.map(lambda path: self._compile(path, self.scratch / f"{part}-{path.stem}.o"), sources))

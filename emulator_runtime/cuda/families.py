@@ -28,7 +28,7 @@ class Family:
     which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none.
     `not_supported`: the status that a function returns which isn't emulated. `prefixes`: how the names of its functions begin.
     `answers`: what functions without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
-    `common`: files of `src/libraries/common/` that are compiled into it. `links`: which of COMMON_LIBRARIES it needs.
+    `parts`: files of `src/libraries/mathematics/` that are compiled into it. `links`: which of INTERNAL_LIBRARIES it needs.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Family:
     version: str = "SONAME"
     aliases: tuple[str, ...] = ()
     answers: Mapping[str, str] = field(default_factory=dict)
-    common: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
 
     @property
@@ -47,8 +47,8 @@ class Family:
         """The files that emulate it; none: every function answers "not supported"."""
         folder = SOURCES / "libraries"
         one = folder / f"{self.name}.c"
-        common = [folder / "common" / name for name in self.common]
-        return (*([one] if one.exists() else []), *sorted((folder / self.name).glob("*.c")), *common)
+        parts = [folder / "mathematics" / name for name in self.parts]
+        return (*([one] if one.exists() else []), *sorted((folder / self.name).glob("*.c")), *parts)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -62,9 +62,9 @@ class Family:
         return next(fitting, str(self.not_supported))
 
 
-CUDA_COMMON = "libemugpu_cuda.so"
+CUDA_STATE = "libemugpu_cuda.so"
 """The state that the driver and the runtime have in common, once in a process."""
-COMMON_LIBRARIES = (CUDA_COMMON,)
+INTERNAL_LIBRARIES = (CUDA_STATE,)
 
 _TEXT = '(long)"not supported"'
 _NULL = "0"
@@ -78,7 +78,7 @@ FAMILIES = (
         801,
         version="",
         aliases=("libcuda.so",),
-        links=(CUDA_COMMON,),
+        links=(CUDA_STATE,),
     ),
     Family(
         "runtime",
@@ -87,7 +87,7 @@ FAMILIES = (
         ("cuda", "__cuda"),
         801,
         answers={"cudaGetError(String|Name)": _TEXT},
-        links=(CUDA_COMMON,),
+        links=(CUDA_STATE,),
     ),
     Family(
         "cublas",
@@ -96,7 +96,7 @@ FAMILIES = (
         ("cublas",),
         15,
         answers={"cublasGetStatus(String|Name)": _TEXT},
-        common=("objects.c", "work_formulas.c", "cublas_types.c"),
+        parts=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cublaslt",
@@ -105,7 +105,7 @@ FAMILIES = (
         ("cublasLt",),
         15,
         answers={"cublasLtGetStatus(String|Name)": _TEXT, "cublasLtGet(Version|CudartVersion)": _NULL},
-        common=("objects.c", "work_formulas.c", "cublas_types.c"),
+        parts=("objects.c", "work_formulas.c", "cublas_types.c"),
     ),
     Family(
         "cudnn",
@@ -114,7 +114,7 @@ FAMILIES = (
         ("cudnn",),
         3000,
         answers={"cudnnGetErrorString": _TEXT, "cudnnGet(Version|CudartVersion|MaxDeviceVersion)": _NULL},
-        common=("objects.c", "work_formulas.c"),
+        parts=("objects.c", "work_formulas.c"),
     ),
     Family(
         "nccl",
@@ -136,7 +136,7 @@ FAMILIES = (
         answers={"nvmlErrorString": _TEXT},
     ),
     Family("cufft", "cuFFT", {"libcufft.so.11": 12, "libcufft.so.12": 13}, ("cufft",), 16),
-    Family("cusparse", "cuSPARSE", {"libcusparse.so.12": 13}, ("cusparse",), 10, common=("objects.c",)),
+    Family("cusparse", "cuSPARSE", {"libcusparse.so.12": 13}, ("cusparse",), 10, parts=("objects.c",)),
     Family("cusparselt", "cuSPARSELt", {"libcusparseLt.so.0": 13}, ("cusparseLt",), 10, version=""),
     Family(
         "cusolver",
@@ -144,7 +144,7 @@ FAMILIES = (
         {"libcusolver.so.11": 12, "libcusolver.so.12": 13},
         ("cusolver",),
         9,
-        common=("objects.c",),
+        parts=("objects.c",),
     ),
     Family("curand", "cuRAND", {"libcurand.so.10": 13}, ("curand",), 999),  # CURAND_STATUS_INTERNAL_ERROR
     Family(
@@ -153,7 +153,7 @@ FAMILIES = (
         {"libnvrtc.so.12": 12, "libnvrtc.so.13": 13},
         ("nvrtc",),
         11,  # NVRTC_ERROR_INTERNAL_ERROR
-        common=("objects.c",),
+        parts=("objects.c",),
     ),
     Family("cupti", "CUPTI", {"libcupti.so.12": 12, "libcupti.so.13": 13}, ("cupti",), 27),
     Family(
@@ -178,9 +178,9 @@ FAMILIES = (
 )
 
 
-def common_sources() -> tuple[Path, ...]:
-    """The files of CUDA_COMMON."""
-    return tuple(sorted((SOURCES / "libraries" / "shared").glob("*.c")))
+def cuda_state_sources() -> tuple[Path, ...]:
+    """The files of CUDA_STATE."""
+    return tuple(sorted((SOURCES / "libraries" / "cuda").glob("*.c")))
 
 
 @cache

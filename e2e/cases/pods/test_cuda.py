@@ -13,6 +13,8 @@ import yaml
 
 from e2e.cases.conftest import EXAMPLES, allocatable
 from e2e.cases.kube import Kubectl, Node, Object, eventually
+from emulator_runtime.cuda.launch import step_ns
+from emulator_runtime.profiles.table import ProfileTable
 
 EXAMPLE = EXAMPLES / "cuda-resnet50"
 START_S = 240
@@ -21,12 +23,20 @@ START_S = 240
 pytestmark = [pytest.mark.long, pytest.mark.alone]
 
 
-def program(kubectl: Kubectl, name: str, *command: str, gpus: int = 1, **spec: Any) -> None:
+def program(
+    kubectl: Kubectl,
+    name: str,
+    *command: str,
+    gpus: int = 1,
+    environment: dict[str, str] | None = None,
+    **spec: Any,
+) -> None:
     """The example's script, or another command, in a pod."""
     (job,) = yaml.safe_load_all((EXAMPLE / "job.yaml").read_text(encoding="utf-8"))
     pod = job["spec"]["template"]["spec"] | {"restartPolicy": "Never"} | spec
     (container,) = pod["containers"]
     container |= {"command": list(command), "resources": {"limits": {"emuGPU": gpus}}}
+    container["env"] = [{"name": key, "value": value} for key, value in (environment or {}).items()]
     if not kubectl.exists("configmap", "cuda-resnet50"):
         kubectl("create", "configmap", "cuda-resnet50", f"--from-file={EXAMPLE / 'train.py'}")
     kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod})
@@ -94,6 +104,29 @@ def test_four_processes_with_a_gpu_each(kubectl: Kubectl) -> None:
     kubectl.wait_phase("four", "Succeeded", within_s=2 * START_S)
     log = kubectl.logs("four")
     assert [f"rank {rank}: finished 20 steps" in log for rank in range(4)] == [True] * 4
+
+
+def test_a_job_over_two_pods(kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "cuda-resnet50", f"--from-file={EXAMPLE / 'train.py'}")
+    kubectl("apply", "-f", str(EXAMPLE / "ddp.yaml"))
+    kubectl.wait_jobs(["cuda-ddp"], within_s=3 * START_S)
+    pods = kubectl.list("pods", "-l", "job-name=cuda-ddp")
+    logs = [kubectl.logs(pod["metadata"]["name"]) for pod in pods]
+    assert sorted(re.findall(r"rank \d: finished 40 steps", "".join(logs))) == [
+        "rank 0: finished 40 steps",
+        "rank 1: finished 40 steps",
+    ]
+    one_ms, other_ms = map(finished_ms, logs)
+    assert one_ms == pytest.approx(other_ms, rel=0.02), "ranks go in step"
+
+
+def test_a_step_takes_as_long_as_the_profile_says(kubectl: Kubectl) -> None:
+    """The pod's author names the measured time; the emulated GPU finds the factor in the first steps."""
+    step_ms = step_ns("resnet50:64", "V100", ProfileTable.bundled()) / 1e6
+    options = ("--steps", "60", "--batch-size", "64", "--checkpoint-every", "1000")
+    program(kubectl, "anchored", *train(*options), environment={"EMUGPU_CUDA_STEP": f"{step_ms:.3f}ms"})
+    kubectl.wait_phase("anchored", "Succeeded", within_s=2 * START_S)
+    assert finished_ms(kubectl.logs("anchored")) == pytest.approx(step_ms, rel=0.02)
 
 
 SHARED = """

@@ -70,7 +70,7 @@ def formulas(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler, "the emulated CUDA libraries need a C compiler"
     library = tmp_path_factory.mktemp("formulas") / "formulas.so"
-    source = SOURCES / "libraries" / "common" / "work_formulas.c"
+    source = SOURCES / "libraries" / "mathematics" / "work_formulas.c"
     subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-o", library, source], check=True)
     loaded = ctypes.CDLL(str(library))
     loaded.convolution_output_size.restype = c_int64

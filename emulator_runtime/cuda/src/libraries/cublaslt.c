@@ -6,9 +6,9 @@
  */
 #include <string.h>
 
-#include "common/cublas_types.h"
-#include "common/objects.h"
-#include "common/work_formulas.h"
+#include "mathematics/cublas_types.h"
+#include "mathematics/objects.h"
+#include "mathematics/work_formulas.h"
 
 /* ---- attributes ---- */
 

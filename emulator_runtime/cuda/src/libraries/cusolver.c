@@ -4,7 +4,7 @@
  * to 0, as for a problem that could be solved. The operation counts are the leading terms that LAPACK's documentation gives
  * (LAPACK Working Note 41; Golub and Van Loan, "Matrix Computations"). Real solvers of small problems wait for memory more
  * than they compute, so that times are lower bounds. */
-#include "common/objects.h"
+#include "mathematics/objects.h"
 #include "core.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
 /* libcusparse: handles, descriptions of sparse and dense matrices, and the products of a sparse matrix with dense ones.
  *
  * Nothing is computed. Products whose result is sparse aren't emulated: how many elements they have depends on values. */
-#include "common/objects.h"
+#include "mathematics/objects.h"
 #include "core.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * The source is searched for `__global__` and not checked otherwise: a program with errors compiles. Programs keep images on disk
  * (PyTorch in ~/.cache/torch/kernels): the image claims a version of PTX that doesn't exist, so that a real GPU refuses it. */
-#include "common/objects.h"
+#include "mathematics/objects.h"
 #include "core.h"
 
 #include <ctype.h>

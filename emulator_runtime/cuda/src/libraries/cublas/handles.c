@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "handles.h"
-#include "common/objects.h"
+#include "mathematics/objects.h"
 
 enum { CUBLAS_HANDLE = 1 }; /* kind of object */
 

@@ -2,8 +2,8 @@
 #ifndef EMUGPU_CUBLAS_HANDLE_H
 #define EMUGPU_CUBLAS_HANDLE_H
 
-#include "common/cublas_types.h"
-#include "common/work_formulas.h"
+#include "mathematics/cublas_types.h"
+#include "mathematics/work_formulas.h"
 
 typedef struct {
     void *stream; /* as the program set it; NULL is the default stream */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/objects.h"
+#include "mathematics/objects.h"
 
 enum { MOST_ELEMENTS = 1 << 20 };
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "common/objects.h"
+#include "mathematics/objects.h"
 
 #define DEFINE_LIFE(name, kind, type)                                                                                        \
     EMU_EXPORT cudnn_status cudnnCreate##name##Descriptor(void **descriptor) {                                               \

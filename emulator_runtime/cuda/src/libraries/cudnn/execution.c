@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "backend.h"
-#include "common/objects.h"
+#include "mathematics/objects.h"
 
 enum { MOST_TENSORS = 64 };
 enum { POINTWISE_NOT_BEFORE = 303 }; /* CUDNN_POINTWISE_CMP_GE */

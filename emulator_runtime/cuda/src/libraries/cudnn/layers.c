@@ -1,5 +1,5 @@
 /* libcudnn: batch normalization, pooling, CTC loss and spatial transformers. Their time goes by the bytes that they move. */
-#include "common/objects.h"
+#include "mathematics/objects.h"
 #include "descriptors.h"
 
 static cudnn_status no_handle(void) {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/objects.h"
+#include "mathematics/objects.h"
 
 /* The library of CUDA 13.2's days. A program compiled with an older minor release of version 9 accepts it. */
 enum { VERSION_MAJOR = 9, VERSION_MINOR = 26, VERSION_PATCH = 0 };

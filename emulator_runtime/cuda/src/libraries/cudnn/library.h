@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/work_formulas.h"
+#include "mathematics/work_formulas.h"
 #include "core.h"
 
 typedef enum {

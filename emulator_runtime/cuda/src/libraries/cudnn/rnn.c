@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "common/objects.h"
+#include "mathematics/objects.h"
 #include "descriptors.h"
 
 enum { RNN_RELU, RNN_TANH, RNN_LSTM, RNN_GRU, RNN_MODES };

@@ -2,7 +2,7 @@
 #ifndef EMUGPU_DRIVER_H
 #define EMUGPU_DRIVER_H
 
-#include "../shared/shared.h"
+#include "../cuda/cuda_state.h"
 
 typedef int CUresult;
 typedef int CUdevice;

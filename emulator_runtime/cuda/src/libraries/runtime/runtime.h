@@ -5,7 +5,7 @@
 #ifndef EMUGPU_RUNTIME_H
 #define EMUGPU_RUNTIME_H
 
-#include "../shared/shared.h"
+#include "../cuda/cuda_state.h"
 
 typedef int cudaError_t;
 typedef void *cudaStream_t;

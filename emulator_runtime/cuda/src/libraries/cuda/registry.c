@@ -3,7 +3,7 @@
  * A framework registers tens of thousands of kernels and launches a few hundred of them, so the core is told of a kernel when it is
  * used first.
  */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "pointer_map.h"
 

@@ -1,5 +1,5 @@
 /* What a kernel needs of a multiprocessor, how many of its blocks fit there, and its launch. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "pointer_map.h"
 

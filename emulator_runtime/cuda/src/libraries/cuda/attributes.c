@@ -1,5 +1,5 @@
 /* What a device is like: attributes by number, from its settings and from its compute capability. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * A node is the n-th piece of work of a graph. Its handle belongs to the graph and ends with it. Example: lane 0 has nodes 0 and 1,
  * then a record; lane 1 waits for it and has node 2. Node 1 depends on node 0, node 2 on node 1.
  */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "pointer_map.h"
 

@@ -1,5 +1,5 @@
 /* Streams with the checks that programs rely on, and callbacks. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
  *
  * Results are numbers of the driver (CUresult); the runtime (cudaError_t) uses the same numbers and a few of its own.
  */
-#ifndef EMUGPU_SHARED_H
-#define EMUGPU_SHARED_H
+#ifndef EMUGPU_CUDA_STATE_H
+#define EMUGPU_CUDA_STATE_H
 
 #include "../../core/core.h"
 

@@ -3,7 +3,7 @@
  * Memory is taken from the device when it is asked for, and given back when the stream gets to where it is freed: a pool keeps no
  * memory in reserve, so its reserved bytes are its used bytes.
  */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "pointer_map.h"
 

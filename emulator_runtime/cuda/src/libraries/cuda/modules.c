@@ -3,7 +3,7 @@
  * Of a cubin and of PTX the names of the kernels are known, so a wrong name is an error. A fat binary is usually compressed; there
  * each name is accepted.
  */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "cubin.h"
 

@@ -1,5 +1,5 @@
 /* Which calls a thread may make while streams are captured: cudaThreadExchangeStreamCaptureMode describes the rule. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

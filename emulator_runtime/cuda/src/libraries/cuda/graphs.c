@@ -1,5 +1,5 @@
 /* Graphs as programs handle them, and the objects of theirs that graphs keep alive. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "pointer_map.h"
 

@@ -1,5 +1,5 @@
 /* Names and texts of errors, as programs print and compare them. */
-#include "shared.h"
+#include "cuda_state.h"
 
 typedef struct {
     int result;

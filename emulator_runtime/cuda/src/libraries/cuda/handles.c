@@ -1,5 +1,5 @@
 /* A handle that a program passes may be anything; only those of this table are followed. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include "pointer_map.h"
 

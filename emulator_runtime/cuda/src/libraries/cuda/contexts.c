@@ -1,5 +1,5 @@
 /* Contexts, and what is set for a device: limits and access to the memory of peers. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* Copies and settings of memory with the checks that a driver makes of their addresses. */
-#include "shared.h"
+#include "cuda_state.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
