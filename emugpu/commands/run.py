@@ -8,6 +8,7 @@ exit codes: 2 if the program can't be started, else the program's.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shutil
@@ -88,6 +89,10 @@ def _process(args: argparse.Namespace, gpu_type: str) -> launch.ProcessSettings:
     constant_ns = None if args.time in ("roofline", "constant") else read_duration_ns(args.time)
     if args.time not in ("roofline", "constant") and constant_ns is None:
         raise InputError("--time", f"must be roofline, constant or a time such as 20us, not {args.time}")
+    if args.anchor is not None and not 0 < args.anchor < math.inf:
+        raise InputError("--anchor", f"must be a number above 0, not {args.anchor:g}")
+    if args.trace is not None and not args.trace.absolute().parent.is_dir():
+        raise InputError("--trace", f"there is no folder {args.trace.parent}")
     if args.kernel_table is not None:
         check_table(args.kernel_table)
     return launch.ProcessSettings(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from emulator_runtime.cuda.build import PROGRAM_CLOCK, REDIRECTOR
 from emulator_runtime.cuda.families import FAMILIES
-from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.errors import BeyondProfileError, InputError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.units import NS_PER_S, read_duration_ns, to_ns
 from emulator_runtime.files import write_whole
@@ -139,7 +139,7 @@ def environment(
 
 def step_ns(text: str, gpu_type: str, profiles: ProfileTable) -> int:
     """How long a step takes on the device, by `MODEL:BATCH`, the profile of a model at a batch size per GPU, or by a time such as
-    86ms. Raises InputError, UnknownNameError and BeyondProfileError."""
+    86ms. Raises InputError and UnknownNameError."""
     time_ns = read_duration_ns(text)
     if time_ns is not None:
         if time_ns == 0:
@@ -148,7 +148,11 @@ def step_ns(text: str, gpu_type: str, profiles: ProfileTable) -> int:
     model, _, batch = text.rpartition(":")
     if not model or not batch.isdecimal():
         raise InputError("--anchor-to", f"must be a model and a batch size such as resnet50:64, or a time, not {text}")
-    profile = profiles.step_profile(model, gpu_type, int(batch))
+    try:
+        profile = profiles.step_profile(model, gpu_type, int(batch))
+    except BeyondProfileError as error:
+        measured = f"{error.what} was measured at batch sizes {error.first} to {error.last}, not at {batch}"
+        raise InputError("--anchor-to", f"{measured}; choose one of those or name a time such as 86ms") from error
     return to_ns(profile.forward_s + profile.backward_s)
 
 
