@@ -106,10 +106,7 @@ emu_status emu_graph_destroy(emu_graph *graph) {
 }
 
 bool emu_graph_valid(const emu_graph *graph) {
-    pthread_mutex_lock(&core_lock);
-    bool valid = pool_has(&graph_pool, graph);
-    pthread_mutex_unlock(&core_lock);
-    return valid;
+    return pool_has(&graph_pool, graph);
 }
 
 size_t emu_graph_nodes(const emu_graph *graph) {

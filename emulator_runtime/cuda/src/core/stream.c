@@ -597,10 +597,7 @@ emu_status emu_event_destroy(emu_event *event) {
 }
 
 bool emu_event_valid(const emu_event *event) {
-    pthread_mutex_lock(&core_lock);
-    bool valid = pool_has(&event_pool, event);
-    pthread_mutex_unlock(&core_lock);
-    return valid;
+    return pool_has(&event_pool, event);
 }
 
 /* A moment that only the event refers to; those that waited for its last one keep theirs. */

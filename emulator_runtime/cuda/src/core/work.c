@@ -55,10 +55,7 @@ emu_kernel *emu_kernel_named(const char *name) {
 }
 
 bool emu_kernel_valid(const emu_kernel *kernel) {
-    pthread_mutex_lock(&core_lock);
-    bool valid = pool_has(&kernel_pool, kernel);
-    pthread_mutex_unlock(&core_lock);
-    return valid;
+    return pool_has(&kernel_pool, kernel);
 }
 
 const char *emu_kernel_name(const emu_kernel *kernel) {
