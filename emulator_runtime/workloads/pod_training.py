@@ -1,8 +1,7 @@
 """A training run in a pod: continues where the manager says and runs step by step, together with other ranks, until a stop.
 
-As in training.py, the run has a time of its own that moves from deadline to deadline, and new CPUs and memory apply from the
-next step that is issued. Differences: the pod's manager keeps the progress, there may be other ranks, and SIGTERM may arrive
-at any time, a few seconds before the pod is killed.
+Unlike in training.py, the pod's manager keeps the progress, there may be other ranks, and SIGTERM may arrive at any time, a
+few seconds before the pod is killed.
 
 After an error the grant is kept: the pod holds its devices until it ends, and its container may be restarted.
 """
@@ -24,9 +23,10 @@ from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.pod import all_linked
-from emulator_runtime.workloads.ranks.group import Group, Start
+from emulator_runtime.workloads.ranks.group import THIS_PROCESS, Group, Start
 from emulator_runtime.workloads.records import ObservedStepTimes, StepRecord
 from emulator_runtime.workloads.step_costs.request import Layout, StepPlan, TrainRequest, plan_step
+from emulator_runtime.workloads.step_loop import MANAGER, DeviceTime, StepLoop
 from emulator_runtime.workloads.stopping import PATIENCE_S, RELEASE_TIMEOUT_S, StopNow, StopSwitch
 
 SLICE_NS = NS_PER_S // 5
@@ -35,7 +35,7 @@ PATIENCE_WITH_MANAGER_S = 120.0
 """How long a run waits for an unavailable manager (host seconds): an upgrade may include a slow image pull."""
 
 
-class PodManager(Protocol):
+class PodManager(DeviceTime, Protocol):
     """The methods of the sharing manager's client (ipc.client.ManagerClient) that a run in a pod uses.
 
     `attach` sets `devices`.
@@ -47,8 +47,6 @@ class PodManager(Protocol):
     def steps_done(self) -> int: ...
     def attach(self, steps_done: int | None) -> None: ...
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None: ...
-    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease: ...
-    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None: ...
     def release(self, steps_done: int) -> None: ...
     def finish(self, steps_done: int) -> None: ...
     def new_share(self) -> HostShare | None: ...
@@ -126,11 +124,11 @@ class PodTraining:
             return self._run()
         except StopNow:
             self._group.leave(f"rank {self._group.rank} was told to stop")
-            return self._stopped("this process")
+            return self._stopped(THIS_PROCESS)
         except EmuGpuError as error:
             self._group.leave(str(error))
             if self._stop.asked:  # all ranks are being stopped, and another one ended before this one
-                return self._stopped("this process")
+                return self._stopped(THIS_PROCESS)
             raise
         finally:
             self._group.close()
@@ -176,39 +174,26 @@ class PodTraining:
 
     def _steps(self, times: StepTimes) -> PodOutcome:
         assert self._done is not None
-        crossing = self._group.barrier(self._done, self._clock.now_ns(), stop=self._stop.asked)
-        issue_ns = times.first_issue_ns(crossing.end_ns)
-        self.seen.begin(crossing.end_ns)
-        while self._done < times.steps:
-            if crossing.stop:
-                return self._stopped(crossing.stop)
-            self._wait(issue_ns)
-            times = self._up_to_date(times)
-            with self._stop.interruptible():
-                lease = self._manager.lease(
-                    self._done, times.device_ns(self._done), issue_ns, times.remaining_ns(self._done)
-                )
-            if lease.stop:
-                self._group.leave(f"the sharing manager told rank {self._group.rank} to stop")
-                return self._stopped("the sharing manager")
-            if self._group.nodes == 1:  # otherwise the end of the slowest rank isn't known before the barrier
-                self._queue_next(times, self._done + 1, times.next_issue_ns(lease.end_ns, issue_ns))
-            self.lags.add(self._wait(lease.end_ns))
-            crossing = self._group.barrier(self._done + 1, lease.end_ns, stop=self._stop.asked)
-            issue_ns = times.next_issue_ns(crossing.end_ns, issue_ns)
-            self._paced_ns += max(times.device_ns(self._done), times.input_ns) + times.host_ns
-            self._count(lease)
-        return self._finish()
+        loop = StepLoop(
+            self._manager,
+            self._wait,
+            self._group,
+            asked_to_stop=lambda: self._stop.asked,
+            blocking=self._stop.interruptible,
+            times_now=self._times_now,
+            stepped=self._count,
+            lags=self.lags,
+        )
+        start = self._group.barrier(self._done, self._clock.now_ns(), stop=self._stop.asked)
+        self.seen.begin(start.end_ns)
+        ended = loop.run(times, self._done, start)
+        if ended.stopped_by == MANAGER:
+            self._group.leave(f"the sharing manager told rank {self._group.rank} to stop")
+        return self._stopped(ended.stopped_by) if ended.stopped_by else self._finish()
 
-    def _queue_next(self, times: StepTimes, step: int, issue_ns: int) -> None:
-        """While the present step runs, so that others on a shared device don't always come first."""
-        if step < times.steps:
-            with self._stop.interruptible():
-                self._manager.queue(step, times.device_ns(step), issue_ns, times.remaining_ns(step))
-
-    def _up_to_date(self, times: StepTimes) -> StepTimes:
-        """The times of the following steps; they change if the pod's CPUs or memory have changed."""
-        assert self._done is not None and self._layout is not None
+    def _times_now(self, step: int, times: StepTimes) -> StepTimes:
+        """They change if the pod's CPUs or memory have changed."""
+        assert self._layout is not None
         given = self._manager.new_share()
         if given is None or not self._request.uses_host:
             return times
@@ -217,17 +202,17 @@ class PodTraining:
             return times
         self._host, self._share_changed = host, True
         self.plan = plan_step(self._request, replace(self._layout, host=host), self._dependencies.profiles)
-        self._observer.share_changed(self._done, host, self.plan)
+        self._observer.share_changed(step, host, self.plan)
         return self.plan.times(self._request.steps)
 
-    def _count(self, lease: Lease) -> None:
+    def _count(self, lease: Lease, times: StepTimes) -> None:
         """Record a step that all ranks have done."""
         assert self._done is not None
-        seen_ns = self._clock.now_ns()
-        record = StepRecord(self._done, lease.start_ns, lease.end_ns, seen_ns)
+        seen_ns, step = self._clock.now_ns(), self._done
         self._done += 1
+        self._paced_ns += max(times.device_ns(step), times.input_ns) + times.host_ns
         self.seen.add(seen_ns)
-        self._observer.stepped(record)
+        self._observer.stepped(StepRecord(step, lease.start_ns, lease.end_ns, seen_ns))
 
     def _wait(self, deadline_ns: int) -> int:
         """Wait and return the lag. Raises StopNow if the process must stop and the deadline is not near."""

@@ -1,9 +1,6 @@
 """A training run: attach, reserve memory, run the steps on the emulated device, report; a stop takes effect between two steps.
 
-The training program itself is emulated, too, so it has a time of its own that moves from deadline to deadline: a step is
-issued when the previous step has ended and its input is ready, not when this process wakes up. So delays of the emulator
-don't accumulate. A late start (the process wasn't ready at `begin_ns`) is real and isn't compensated. New CPUs and memory
-apply from the next step that is issued.
+A late start (the process wasn't ready at `begin_ns`) is real and isn't compensated.
 """
 
 from __future__ import annotations
@@ -22,15 +19,15 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.checkpoint import Checkpoint
 from emulator_runtime.workloads.order import RunOrder
+from emulator_runtime.workloads.ranks.group import THIS_PROCESS, Crossing
+from emulator_runtime.workloads.step_loop import DeviceTime, Ended, StepLoop
 
 
-class Manager(Protocol):
+class Manager(DeviceTime, Protocol):
     """The methods of the sharing manager's client (ipc.client.ManagerClient) that a run uses."""
 
     def attach(self, steps_done: int) -> None: ...
     def reserve(self, persistent_bytes: int, peak_bytes: int) -> None: ...
-    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease: ...
-    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None: ...
     def release(self, steps_done: int) -> None: ...
     def finish(self, steps_done: int) -> None: ...
     def fail(self, reason: str) -> None: ...
@@ -67,7 +64,7 @@ class TrainingRun:
         self._checkpoint = Checkpoint(order.checkpoint)
         self.lags = LagHistogram()
         self.start_lag_ns = 0
-        self._steps_run = 0
+        self._first = self._done = 0
 
     def run(self) -> Outcome:
         """Run until the last step, a stop, or an error for which a retry doesn't help. Reports the outcome to the manager."""
@@ -78,7 +75,7 @@ class TrainingRun:
                 raise
             with contextlib.suppress(EmuGpuError):  # report the first error, even if the manager can't be reached
                 self._manager.fail(str(error))
-            return Outcome("failed", 0, self._steps_run, str(error))
+            return Outcome("failed", 0, self._done - self._first, str(error))
 
     def _run(self) -> Outcome:
         first = self._first_step()
@@ -88,14 +85,16 @@ class TrainingRun:
         persistent_bytes, peak_bytes = self._order.memory_bytes(profiles)
         if peak_bytes:
             self._manager.reserve(persistent_bytes, peak_bytes)
-        done, end_ns = self._steps(times, first, self._begin())
-        if done == times.steps:
+        self._first = self._done = first
+        ended = self._steps(times, first, self._begin())
+        done = ended.steps_done
+        if not ended.stopped_by:
             self._manager.finish(done)
-            return Outcome("finished", done, self._steps_run)
-        self._clock.wait_until_ns(end_ns + self._order.release_ns)
+            return Outcome("finished", done, done - first)
+        self._clock.wait_until_ns(ended.end_ns + self._order.release_ns)
         self._checkpoint.save(self._order.samples_done(done))
         self._manager.release(done)
-        return Outcome("stopped", done, self._steps_run)
+        return Outcome("stopped", done, done - first)
 
     def _first_step(self) -> int:
         """The first step of this run, from the checkpoint. Raises InputError for the checkpoint of another job, which is longer,
@@ -122,26 +121,21 @@ class TrainingRun:
             self._clock.wait_until_ns(self._order.begin_ns)
         return max(now_ns, self._order.begin_ns)
 
-    def _steps(self, times: StepTimes, done: int, begin_ns: int) -> tuple[int, int]:
-        """Run steps until all are done or the manager stops the run. Returns the finished steps and the time."""
-        times = self._up_to_date(times)
-        end_ns, issue_ns = begin_ns, times.first_issue_ns(begin_ns)
-        while done < times.steps and not self._asked_to_stop():
-            if issue_ns > end_ns:
-                self._clock.wait_until_ns(issue_ns)
-            times = self._up_to_date(times)
-            lease = self._manager.lease(done, times.device_ns(done), issue_ns, times.remaining_ns(done))
-            if lease.stop:
-                return done, lease.start_ns
-            issue_ns = times.next_issue_ns(lease.end_ns, issue_ns)
-            if done + 1 < times.steps:  # while this step runs, so that others on the device don't always come first
-                self._manager.queue(done + 1, times.device_ns(done + 1), issue_ns, times.remaining_ns(done + 1))
-            self.lags.add(self._clock.wait_until_ns(lease.end_ns))
-            done, end_ns = done + 1, lease.end_ns
-            self._steps_run += 1
-        return done, end_ns
+    def _steps(self, times: StepTimes, first: int, begin_ns: int) -> Ended:
+        loop = StepLoop(
+            self._manager,
+            self._clock.wait_until_ns,
+            asked_to_stop=self._asked_to_stop,
+            times_now=self._times_now,
+            stepped=self._stepped,
+            lags=self.lags,
+        )
+        start = Crossing(begin_ns, THIS_PROCESS if self._asked_to_stop() else "")
+        return loop.run(self._times_now(first, times), first, start)
 
-    def _up_to_date(self, times: StepTimes) -> StepTimes:
-        """The times of the following steps; they change if the job's CPUs or memory have changed."""
+    def _stepped(self, _lease: Lease, _times: StepTimes) -> None:
+        self._done += 1
+
+    def _times_now(self, _step: int, times: StepTimes) -> StepTimes:
         share = self._new_share()
         return times if share is None else self._order.step_times(self._profiles, share)

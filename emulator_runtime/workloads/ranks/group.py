@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+THIS_PROCESS = "this process"
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -64,7 +66,7 @@ class Alone:
         return Start(progress, gpus)
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
-        return Crossing(end_ns, "this process" if stop else "")
+        return Crossing(end_ns, THIS_PROCESS if stop else "")
 
     def check(self) -> None:
         """Does nothing: there are no other ranks."""

@@ -45,7 +45,9 @@ def test_an_unknown_code_is_a_refusal(reply):
         raise_for(reply)
 
 
-@pytest.mark.parametrize(("op", "about"), [("demand", "demand"), ("x" * 99, "x" * 16), (None, None), (["demand"], None)])
+@pytest.mark.parametrize(
+    ("op", "about"), [("demand", "demand"), ("x" * 99, "x" * 16), (None, None), (["demand"], None)]
+)
 def test_an_error_names_the_op_of_the_message_that_is_wrong(op, about):
     assert error_reply(ProtocolError("no"), op).get("about") == about
 

@@ -243,7 +243,9 @@ def test_a_lookup_that_fails_is_the_answer(serve, identifier, store, pod, uuids,
     else:
         identifier.answer(error)
     served.turn()
-    assert client.received() == [{"ok": False, "code": "manager-unavailable", "error": "the API server is away", "about": "attach"}]
+    assert client.received() == [
+        {"ok": False, "code": "manager-unavailable", "error": "the API server is away", "about": "attach"}
+    ]
     assert served.jobs.telemetry().attach_failures == {"manager-unavailable": 1}
     client.send(attach(token))  # a retry helps
     identifier.answer(pod("a"))
@@ -345,7 +347,9 @@ def test_a_process_that_is_another_by_now_is_told_so_and_gets_nothing(serve, ide
     there[0] = False
     identifier.answer(pod("a"))
     served.turn()
-    assert client.received() == [{"ok": False, "code": "refused", "error": f"process {os.getpid()} has ended", "about": op}]
+    assert client.received() == [
+        {"ok": False, "code": "refused", "error": f"process {os.getpid()} has ended", "about": op}
+    ]
     assert served.jobs.telemetry().connections == 2
     there[0] = True
     answer = ask_as(identifier, RefusedError("in no pod"), client, {"op": op, "version": 2, "token": token})
@@ -622,8 +626,7 @@ def test_the_conversation_byte_for_byte(serve, uuids):
         ('{"op":"finish","steps_done":1}', '{"ok":true}'),
         (
             '{"op":"lease","step":1,"duration_ns":50,"issue_ns":90}',
-            '{"ok":false,"code":"refused","error":"the grant of job \'job\' has ended (finished)",'
-            '"about":"lease"}',
+            '{"ok":false,"code":"refused","error":"the grant of job \'job\' has ended (finished)","about":"lease"}',
         ),
     ):
         client.socket.sendall(len(request).to_bytes(4, "big") + request.encode())
