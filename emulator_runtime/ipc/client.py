@@ -333,8 +333,7 @@ class ManagerClient:
     def _demanded(self, wanted: _Wanted) -> Lease:
         """The pieces of all devices for this step, from the earliest start to the latest end."""
         self._send_use()
-        report: Message = {"op": "report", "steps_done": wanted.step}
-        self._want(wanted, *([] if self._session else [report]))
+        self._want(wanted, None if self._session else wanted.step)
         while True:
             if self._channel is None:
                 self._request_as_holder(None)
@@ -363,12 +362,15 @@ class ManagerClient:
             return None
         return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
 
-    def _want(self, wanted: _Wanted, *before: Message) -> None:
-        """Send the messages `before`, and demand this step, unless that has been done."""
-        messages = list(before)
+    def _want(self, wanted: _Wanted, steps_done: int | None = None) -> None:
+        """Demand this step, unless that has been done, and report finished steps: in one message if possible."""
+        messages: list[Message] = []
         if wanted != self._wanted:
             self._wanted = wanted
-            messages += self._outstanding()
+            messages = self._outstanding()
+        if steps_done is not None:
+            first, *others = messages or [{"op": "report"}]
+            messages = [first | {"steps_done": steps_done}, *others]
         self._send(*messages)
 
     def _outstanding(self) -> list[Message]:

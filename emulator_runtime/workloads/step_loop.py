@@ -40,7 +40,8 @@ class Ended:
 class StepLoop:
     """`wait` waits for a moment of the clock and returns how late it was. `blocking` surrounds calls that may block. `times_now`:
     the step times from this step on, which change with the job's CPUs and memory. `stepped` is called with each step that all
-    ranks have done: its device time, and the step times by which it was planned. `lags`: how late the waits for steps' ends were."""
+    ranks have done: its device time, and the step times by which it was planned. `lags`: how late the waits for the ends of steps
+    were."""
 
     devices: DeviceTime
     wait: Callable[[int], int]

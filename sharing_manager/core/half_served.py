@@ -38,12 +38,13 @@ class HalfServedBook:
 
     def cut_ns(self, uuid: str) -> int:
         """When the device's last cut was; 0: never."""
-        return self._cut(slot_of(uuid))[1].start_ns
+        cut = self._cuts.get(slot_of(uuid)) if self._cuts else None
+        return 0 if cut is None else cut[1].start_ns
 
     def save(self, uuid: str, at_ns: int, left: Iterable[tuple[str, str, int, int]]) -> None:
         """Replace the cut by one at `at_ns`. `left`: digest of the grant, name of the session, number of its demand, and the work
         that is left of it. Raises ClusterError if the disk is full."""
-        number = self._cut(slot_of(uuid))[0] + 1
+        number = self._cuts.get(slot_of(uuid), (0,))[0] + 1
         for digest, name, sequence, left_ns in left:
             slot = slot_of(f"{number % 2} {uuid}", digest, name)
             self._restored.pop(slot, None)
@@ -54,6 +55,8 @@ class HalfServedBook:
     def resume(self, uuid: str, digest: str, name: str, sequence: int) -> int | None:
         """What was left of this demand at the device's last cut before the restart; None: it had not begun. Later calls return
         None."""
+        if not self._restored:
+            return None
         number, at = self._restored_cuts.get(slot_of(uuid), (0, None))
         state = self._restored.pop(slot_of(f"{number % 2} {uuid}", digest, name), None)
         if at is None or state is None or state[0] != sequence or state[1].start_ns != at.start_ns:
@@ -72,6 +75,3 @@ class HalfServedBook:
         for slot in self._restored:
             self._book.forget(slot)
         self._restored.clear()
-
-    def _cut(self, slot: str) -> tuple[int, Lease]:
-        return self._cuts.get(slot, (0, Lease(0, 0)))

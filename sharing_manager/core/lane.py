@@ -63,9 +63,11 @@ class Lane:
 
     def feed(self) -> None:
         """Pass on the demand that is ready first, if the engine has none of this grant behind the one that it serves."""
+        if not self.waiting:
+            return
         holder, engine = self.grant.holder, self.device.engine
-        if self.waiting and not self.closed and not engine.waits(holder):
-            session, demand = min(self.waiting.items(), key=lambda each: (each[1].ready_ns, each[0].name))
+        if not self.closed and not engine.waits(holder):
+            session, demand = self._first_waiting()
             del self.waiting[session]
             self.number += 1
             self.begun[self.number] = session, demand
@@ -73,6 +75,11 @@ class Lane:
             work_ns = left_ns if number == demand.sequence else demand.work_ns
             ready_ns = max(demand.ready_ns, self.end_ns, self.begins_ns)
             engine.submit(Demand(holder, self.number, ready_ns, work_ns, demand.ends_unit, demand.remaining_ns))
+
+    def _first_waiting(self) -> tuple[Session, Demand]:
+        if len(self.waiting) == 1:
+            return next(iter(self.waiting.items()))
+        return min(self.waiting.items(), key=lambda each: (each[1].ready_ns, each[0].name))
 
     def answered(self, answer: Answer) -> tuple[Session, Answer]:
         """Whose demand that was, and the answer with the session's own number."""

@@ -346,24 +346,24 @@ class Manager:
                 wanted = wanted._replace(ready_ns=now_ns - late_ns)
         self._shared.demand(session, uuid, wanted, now_ns)
 
-    def report(
-        self, session: Session, steps_done: int | None = None, used: Piece | None = None, uuid: str = ""
-    ) -> None:
-        """The job has completed `steps_done` steps; a lower number than before is an old message. The session's exclusive
-        devices, or the one that is named, work for it in the interval `used`. (A shared or lost device isn't counted: it
-        became so while the message was under way.)
+    def report_steps(self, session: Session, steps_done: int) -> None:
+        """The job has completed `steps_done` steps; a lower number than before is an old message. Raises RefusedError if the grant
+        has ended, or for a further process."""
+        _check_live(session.grant)
+        check_speaks(session)
+        self._ledger.progress_to(session.grant, max(steps_done, session.grant.steps_done))
+
+    def report_use(self, session: Session, used: Piece, uuid: str = "", steps_done: int | None = None) -> None:
+        """The session's exclusive devices, or the one that is named, work for it in the interval `used`. (A shared or lost device
+        isn't counted: it became so while the message was under way.) `steps_done`: as for report_steps.
 
         Raises ProtocolError for an interval that ends before it begins, does more work than it is long, or is longer than
-        MAX_SECONDS; RefusedError if the grant has ended, or for steps that a further process
-        reports.
+        MAX_SECONDS; RefusedError if the grant has ended.
         """
         grant, now_ns = session.grant, self._clock.now_ns()
         _check_live(grant)
         if steps_done is not None:
-            check_speaks(session)
-            self._ledger.progress_to(grant, max(steps_done, grant.steps_done))
-        if used is None:
-            return
+            self.report_steps(session, steps_done)
         uuids, lease = _named(session, uuid), Lease(used.start_ns, used.end_ns)
         if not used.work_ns <= used.end_ns - used.start_ns <= MAX_USE_NS:
             raise ProtocolError(f"{used.work_ns} ns of work from {used.start_ns} to {used.end_ns} ns is impossible")

@@ -197,8 +197,7 @@ class SharedTime:
     def _decide(self, device: ManagedDevice, until_ns: int, now_ns: int) -> None:
         uuid = device.device.uuid
         answers = device.engine.advance(until_ns)
-        if until_ns >= self._half_served.cut_ns(uuid) + CUT_NS:
-            self._cut(device)  # before the answers are kept: a demand is in the cut, or has its answer
+        self._cut(device, until_ns - CUT_NS)  # before the answers are kept: a demand is in the cut, or has its answer
         for given in answers:
             lane = self._lanes[uuid, given.session]
             session, answer = lane.answered(given)
@@ -211,10 +210,10 @@ class SharedTime:
             self._undelivered.append(Decision(session, uuid, answer))
         self._note_due(device)
 
-    def _cut(self, device: ManagedDevice) -> None:
-        """Keep what is left of the demands that the device is serving."""
+    def _cut(self, device: ManagedDevice, before_ns: int = MAX_NUMBER) -> None:
+        """Keep what is left of the demands that the device is serving, unless there is a cut after `before_ns`."""
         uuid, state = device.device.uuid, device.engine.half_served()
-        if state is None or state.at_ns <= self._half_served.cut_ns(uuid):
+        if state is None or not self._half_served.cut_ns(uuid) <= min(before_ns, state.at_ns - 1):
             return
         left = []
         for holder, (number, left_ns) in state.left.items():

@@ -297,6 +297,7 @@ class JobService:
 
     def _demand(self, session: Session, message: Message) -> None:
         """Answered by a message `piece` when it has been decided."""
+        self._report_steps(session, message)
         wanted = Demand(
             session=session.key,
             sequence=whole(message, "sequence"),
@@ -307,12 +308,17 @@ class JobService:
         self._manager.demand(session, text(message, "resource"), wanted)
 
     def _report(self, session: Session, message: Message) -> None:
+        if "until_ns" not in message:
+            self._report_steps(session, message)
+            return
         steps_done = whole(message, "steps_done", most=MAX_STEPS) if "steps_done" in message else None
-        used, uuid = None, text(message, "resource", "")
-        if "until_ns" in message:
-            start_ns, end_ns = whole(message, "from_ns"), whole(message, "until_ns")
-            used = Piece(start_ns, end_ns, whole(message, "work_ns", max(0, end_ns - start_ns)))
-        self._manager.report(session, steps_done, used, uuid)
+        start_ns, end_ns = whole(message, "from_ns"), whole(message, "until_ns")
+        used = Piece(start_ns, end_ns, whole(message, "work_ns", max(0, end_ns - start_ns)))
+        self._manager.report_use(session, used, text(message, "resource", ""), steps_done)
+
+    def _report_steps(self, session: Session, message: Message) -> None:
+        if "steps_done" in message:
+            self._manager.report_steps(session, whole(message, "steps_done", most=MAX_STEPS))
 
     def _lease(self, session: Session, message: Message) -> Message:
         check_speaks(session)

@@ -432,13 +432,13 @@ def test_a_further_process_names_its_session_and_counts_no_steps(serve, tmp_path
 def test_a_device_that_another_process_begins_to_use_is_demanded_from_then_on(serve, nameless):
     exclusive = ATTACHED | {"devices": [ATTACHED["devices"][0] | {"mode": "exclusive"}]}
     shared_now = {"op": "mode", "resource": "GPU-1", "mode": "fifo"}
-    server = serve([exclusive, None, messages(OK, shared_now), None, piece(8, 150, 200, "GPU-1"), OK])
+    server = serve([exclusive, None, messages(OK, shared_now), piece(8, 150, 200, "GPU-1"), OK])
     nameless.attach()
     assert nameless.lease(7, 50 * MS, 90 * MS) == Lease(90 * MS, 140 * MS)
     nameless.reserve(1, 2)
     assert nameless.lease(8, 50, 140) == Lease(150, 200)
     nameless.finish(9)
-    assert ops(server.received[0]) == ["attach", "report", "reserve", "report", "demand", "finish"]
+    assert ops(server.received[0]) == ["attach", "report", "reserve", "demand", "finish"]
 
 
 def test_a_manager_that_asks_to_come_again_is_asked_again(serve, nameless, host):
@@ -488,7 +488,7 @@ def stop(at_ns, last=-1):
 
 
 def demanded(server, session=0):
-    """The messages of one connection after attach, without reports."""
+    """The demands of one connection after attach."""
     return [
         (m["sequence"], m["resource"], m["ready_ns"], m["work_ns"], m["remaining_ns"])
         for m in server.received[session][1:]
@@ -497,26 +497,26 @@ def demanded(server, session=0):
 
 
 def test_time_of_a_shared_device_is_demanded_and_the_next_step_queued(serve, client):
-    server = serve([shared("GPU-a"), None, piece(3, 100, 150), None, piece(4, 170, 220), OK])
+    server = serve([shared("GPU-a"), piece(3, 100, 150), None, piece(4, 170, 220), OK])
     client.attach(3)
     assert client.lease(3, 50, 90, 150) == Lease(100, 150)
     client.queue(4, 50, 150, 100)
     assert client.lease(4, 50, 150, 100) == Lease(170, 220)
     client.finish(5)
     server.close()
-    assert ops(server.received[0]) == ["attach", "report", "demand", "demand", "report", "finish"]
+    assert ops(server.received[0]) == ["attach", "demand", "demand", "report", "finish"]
     assert demanded(server) == [(3, "GPU-a", 90, 50, 150), (4, "GPU-a", 150, 50, 100)]
-    assert [m["steps_done"] for m in server.received[0] if m["op"] == "report"] == [3, 4]
+    assert [m.get("steps_done") for m in server.received[0]] == [3, 3, None, 4, 5]
 
 
 def test_a_step_on_several_devices_ends_with_the_last(serve, client):
-    serve([shared("GPU-a", "GPU-b"), None, None, messages(piece(0, 100, 150, "GPU-b"), piece(0, 95, 145))])
+    serve([shared("GPU-a", "GPU-b"), None, messages(piece(0, 100, 150, "GPU-b"), piece(0, 95, 145))])
     client.attach(0)
     assert client.lease(0, 50, 90) == Lease(95, 150)
 
 
 def test_a_step_that_changed_before_it_was_issued_is_demanded_anew(serve, client):
-    server = serve([shared("GPU-a"), None, piece(0, 0, 50), None, None, piece(1, 60, 90)])
+    server = serve([shared("GPU-a"), piece(0, 0, 50), None, piece(1, 60, 90)])
     client.attach(0)
     client.lease(0, 50, 0)
     client.queue(1, 50, 60)
@@ -526,24 +526,24 @@ def test_a_step_that_changed_before_it_was_issued_is_demanded_anew(serve, client
 
 
 def test_a_step_that_is_issued_long_after_this_one_is_not_queued(serve, client):
-    server = serve([shared("GPU-a"), None, piece(0, 5, 50), OK])
+    server = serve([shared("GPU-a"), piece(0, 5, 50), OK])
     client.attach(0)
     client.lease(0, 50, 0)
     client.queue(1, 50, 601 * 10**9)
     client.finish(1)
     server.close()
-    assert ops(server.received[0]) == ["attach", "report", "demand", "finish"]
+    assert ops(server.received[0]) == ["attach", "demand", "finish"]
 
 
 def test_a_stop_ends_the_wait_for_the_device(serve, client):
-    serve([shared("GPU-a"), None, stop(120), OK])
+    serve([shared("GPU-a"), stop(120), OK])
     client.attach(0)
     assert client.lease(0, 50, 90) == Lease(120, 120, stop=True)
     client.release(0)
 
 
 def test_a_stop_takes_effect_when_the_next_step_would_be_issued(serve, client):
-    serve([shared("GPU-a"), None, piece(0, 90, 140), stop(120, 0), None])
+    serve([shared("GPU-a"), piece(0, 90, 140), stop(120, 0)])
     client.attach(0)
     assert client.lease(0, 50, 90) == Lease(90, 140)
     assert client.lease(1, 50, 140) == Lease(140, 140, stop=True)
@@ -551,7 +551,7 @@ def test_a_stop_takes_effect_when_the_next_step_would_be_issued(serve, client):
 
 @pytest.mark.parametrize("answers", [(piece(0, 90, 140), stop(120, 0)), (stop(120, 0), piece(0, 90, 140))])
 def test_a_step_that_was_begun_is_finished_before_a_stop(serve, client, answers):
-    serve([shared("GPU-a"), None, messages(*answers), None])
+    serve([shared("GPU-a"), messages(*answers), None])
     client.attach(0)
     assert client.lease(0, 50, 90) == Lease(90, 140)
     client.queue(1, 50, 140)
@@ -559,7 +559,7 @@ def test_a_step_that_was_begun_is_finished_before_a_stop(serve, client, answers)
 
 
 def test_a_new_run_forgets_the_stop_of_the_last_one(serve, client):
-    serve([shared("GPU-a"), None, stop(120), OK], [shared("GPU-a"), None, piece(0, 200, 250)])
+    serve([shared("GPU-a"), stop(120), OK], [shared("GPU-a"), piece(0, 200, 250)])
     client.attach(0)
     assert client.lease(0, 50, 90).stop
     client.release(0)
@@ -568,7 +568,7 @@ def test_a_new_run_forgets_the_stop_of_the_last_one(serve, client):
 
 
 def test_the_manager_dies_while_a_job_waits_for_the_device(serve, client):
-    server = serve([shared("GPU-a"), None, piece(0, 0, 50), None, None], [shared("GPU-a"), piece(1, 60, 110)])
+    server = serve([shared("GPU-a"), piece(0, 0, 50), None, None], [shared("GPU-a"), piece(1, 60, 110)])
     client.attach(0)
     client.lease(0, 50, 0)
     client.queue(1, 50, 50)
@@ -582,7 +582,7 @@ def test_the_manager_dies_while_a_job_waits_for_the_device(serve, client):
 
 def test_what_has_been_answered_is_not_demanded_again(serve, client):
     server = serve(
-        [shared("GPU-a", "GPU-b"), None, None, piece(0, 0, 50)], [shared("GPU-a", "GPU-b"), piece(0, 5, 55, "GPU-b")]
+        [shared("GPU-a", "GPU-b"), None, piece(0, 0, 50)], [shared("GPU-a", "GPU-b"), piece(0, 5, 55, "GPU-b")]
     )
     client.attach(0)
     assert client.lease(0, 50, 0) == Lease(0, 55)
@@ -591,7 +591,7 @@ def test_what_has_been_answered_is_not_demanded_again(serve, client):
 
 
 def test_a_demand_that_is_refused_ends_the_run(serve, client):
-    serve([shared("GPU-a"), None, error_reply(DeviceLostError("device GPU-a is lost"))])
+    serve([shared("GPU-a"), error_reply(DeviceLostError("device GPU-a is lost"))])
     client.attach(0)
     with pytest.raises(DeviceLostError, match="device GPU-a is lost"):
         client.lease(0, 50, 90)
@@ -599,7 +599,7 @@ def test_a_demand_that_is_refused_ends_the_run(serve, client):
 
 @pytest.mark.parametrize("wrong", [{"start_ns": -1}, {"sequence": "1"}, {"resource": 7}])
 def test_a_wrong_piece_names_the_field(serve, client, wrong):
-    serve([shared("GPU-a"), None, piece(0, 0, 50) | wrong])
+    serve([shared("GPU-a"), piece(0, 0, 50) | wrong])
     client.attach(0)
     with pytest.raises(ProtocolError, match=f"field '{next(iter(wrong))}'"):
         client.lease(0, 50, 0)

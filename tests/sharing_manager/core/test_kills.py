@@ -179,7 +179,7 @@ class World:
         process = next(each for each in self.processes if each.session is decision.session)
         if process.take(decision.uuid, decision.answer.sequence, decision.answer.piece):
             if not process.name:
-                self.node.manager.report(process.session, process.step)
+                self.node.manager.report_steps(process.session, process.step)
             self._demand(process)
 
     def _demand(self, process: Process) -> None:
@@ -296,7 +296,7 @@ def test_what_a_job_reports_of_its_own_device_counts_once(make_node):
             leases._memory = Memory(leases._memory, fuse)
             fuse.stores = random.choice([0, 0, 1])
         try:
-            node.manager.report(session, step, Piece(start_ns, end_ns, end_ns - start_ns))
+            node.manager.report_use(session, Piece(start_ns, end_ns, end_ns - start_ns), steps_done=step)
             if fuse.stores is not None:
                 raise KillError
             step += 1

@@ -26,7 +26,7 @@ def finish(node, pod, number):
 def begin_anew(node, pod, number):
     """The process begins again, with unlogged steps and a new out-of-memory event."""
     grant = node.attach("t", pod)
-    node.manager.report(grant.main, grant.steps_done + 1)
+    node.manager.report_steps(grant.main, grant.steps_done + 1)
     with pytest.raises(OutOfMemoryError):
         node.manager.reserve(grant.main, Reservation(2**40, 2**40))
 
@@ -34,7 +34,7 @@ def begin_anew(node, pod, number):
 def go_back_and_forth(node, pod, number):
     """The process connects again and says each time that it has done another number of steps."""
     grant = node.attach("t", pod, number % 7)
-    node.manager.report(grant.main, grant.steps_done + 1)
+    node.manager.report_steps(grant.main, grant.steps_done + 1)
 
 
 @pytest.mark.parametrize("cycle", [fail, finish, begin_anew, go_back_and_forth])

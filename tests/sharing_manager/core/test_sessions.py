@@ -164,11 +164,11 @@ def test_a_process_uses_only_the_devices_that_it_named(node_of):
 def test_use_is_counted_and_only_the_main_session_counts_steps(node_of):
     node, sessions = node_of("exclusive", devices=2, a=1)
     session = sessions["a.0"]
-    node.manager.report(session, used=Piece(0, 10 * MS, 4 * MS), uuid=UUIDS[1])
+    node.manager.report_use(session, Piece(0, 10 * MS, 4 * MS), uuid=UUIDS[1])
     assert [device.leased_ns for device in node.manager.telemetry().devices[:2]] == [0, 4 * MS]
     with pytest.raises(RefusedError, match="process 0 doesn't speak for job 'a'"):
-        node.manager.report(session, 3)
-    node.manager.report(session.grant.main, 3, Piece(10 * MS, 20 * MS, 10 * MS))
+        node.manager.report_steps(session, 3)
+    node.manager.report_use(session.grant.main, Piece(10 * MS, 20 * MS, 10 * MS), steps_done=3)
     assert (session.grant.steps_done, session.grant.leased_ns) == (3, 14 * MS)
 
 
@@ -176,13 +176,13 @@ def test_use_is_counted_and_only_the_main_session_counts_steps(node_of):
 def test_an_impossible_use_is_refused_and_books_nothing(node_of, used):
     node, sessions = node_of("exclusive", a=1)
     with pytest.raises(ProtocolError):
-        node.manager.report(sessions["a.0"], used=used)
+        node.manager.report_use(sessions["a.0"], used)
     assert node.manager.free_ns(sessions["a.0"]) == 0
 
 
 def test_a_report_of_a_device_that_is_shared_delays_nobody(node_of):
     node, sessions = node_of("fifo", a=1, b=1)
-    node.manager.report(sessions["a.0"], used=Piece(0, 100 * S, 100 * S))
+    node.manager.report_use(sessions["a.0"], Piece(0, 100 * S, 100 * S))
     ask(node, sessions["b.0"], 0, 0, MS)
     assert decide(node, 0) == [("b.0", 0, 0, MS)]
 
@@ -272,8 +272,8 @@ def test_a_process_that_attaches_again_with_other_devices_leaves_nothing_on_the_
 def test_what_a_job_was_to_be_given_delays_no_later_job(node_of, again):
     node, sessions = node_of("exclusive", a=1)
     session = sessions["a.0"]
-    node.manager.report(session.grant.main, 0, Piece(0, 600 * S, 600 * S))
-    node.manager.report(session, used=Piece(0, 10**17, 10**17))
+    node.manager.report_use(session.grant.main, Piece(0, 600 * S, 600 * S), steps_done=0)
+    node.manager.report_use(session, Piece(0, 10**17, 10**17))
     ask(node, session, 0, S, 10 * S)
     decide(node, S)
     ask(node, session, 1, 2 * S, 10 * S)
@@ -290,8 +290,8 @@ def test_a_killed_process_leaves_its_own_device_free(node_of):
     node, sessions = node_of("exclusive", devices=2, a=2)
     grant = sessions["a.0"].grant
     one = node.manager.open_session(grant, "one", [0])
-    node.manager.report(one, used=Piece(0, 60 * S, 60 * S))
-    node.manager.report(sessions["a.1"], used=Piece(0, 7 * S, 7 * S), uuid=UUIDS[0])
+    node.manager.report_use(one, Piece(0, 60 * S, 60 * S))
+    node.manager.report_use(sessions["a.1"], Piece(0, 7 * S, 7 * S), uuid=UUIDS[0])
     node.clock.advance_to_ns(S)
     node.manager.close_session(one)
     assert (
@@ -316,7 +316,7 @@ def test_a_further_process_neither_begins_a_run_nor_moves_its_steps(make_pod_nod
     pods = make_pod_node()
     token = pods.mint("t", UUIDS[0])
     grant = pods.attach(token, pod("a"))
-    pods.manager.report(grant.main, 8)
+    pods.manager.report_steps(grant.main, 8)
     pods.attach(token, pod("a"), 5)
     pods.attach(token, pod("a"), main=False)
     assert grant.steps_done == 5

@@ -436,12 +436,12 @@ def test_a_full_disk_stops_nobody(shared, monkeypatch):
 
 def test_progress_is_what_the_job_reports_and_never_goes_back(shared):
     node, grants = shared("fifo", "a")
-    node.manager.report(grants["a"].main, 5)
-    node.manager.report(grants["a"].main, 3)
+    node.manager.report_steps(grants["a"].main, 5)
+    node.manager.report_steps(grants["a"].main, 3)
     assert node.manager.steps_done("a") == 5
     node.manager.finish(grants["a"], 9)
     with pytest.raises(RefusedError, match="has ended"):
-        node.manager.report(grants["a"].main, 10)
+        node.manager.report_steps(grants["a"].main, 10)
     with pytest.raises(RefusedError, match="has ended"):
         ask(node, grants["a"], 10, 0, MS)
 
