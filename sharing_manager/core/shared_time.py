@@ -212,8 +212,10 @@ class SharedTime:
 
     def _cut(self, device: ManagedDevice, before_ns: int = MAX_NUMBER) -> None:
         """Keep what is left of the demands that the device is serving, unless there is a cut after `before_ns`."""
-        uuid, state = device.device.uuid, device.engine.half_served()
-        if state is None or not self._half_served.cut_ns(uuid) <= min(before_ns, state.at_ns - 1):
+        uuid = device.device.uuid
+        cut_ns = self._half_served.cut_ns(uuid)
+        state = device.engine.half_served() if cut_ns <= before_ns else None
+        if state is None or state.at_ns <= cut_ns:
             return
         left = []
         for holder, (number, left_ns) in state.left.items():
