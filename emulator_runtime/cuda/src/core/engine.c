@@ -54,7 +54,6 @@ int64_t engine_take(emu_engine *engine, int64_t ready_ns, int64_t duration_ns, i
     if (*start_ns < 0)
         *start_ns = at;
     int64_t end_ns = at + left;
-    engine->work_ns += duration_ns;
     if (duration_ns == 0)
         return end_ns;
     /* From the first gap that was used up to the end, all is taken now; with what touches it, that is one interval. */

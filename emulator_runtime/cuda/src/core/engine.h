@@ -17,7 +17,6 @@ typedef struct {
         int64_t start_ns, end_ns;
     } taken[ENGINE_INTERVALS];
     int count;
-    int64_t work_ns; /* done or promised since the start */
 } emu_engine;
 
 /* Take `duration_ns` of the engine, not before `ready_ns`; answers the end, and in `start_ns` the beginning. */

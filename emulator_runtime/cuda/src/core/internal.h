@@ -146,7 +146,6 @@ struct emu_stream {
 struct emu_event {
     int device;
     unsigned flags;
-    bool recorded;
     moment *moment;
     capture *capture;                 /* recorded while this was going on */
     uint64_t capture_id;
