@@ -65,6 +65,7 @@ def test_the_example_is_killed_and_goes_on_at_its_checkpoint(kubectl: Kubectl, w
         return found[0] if found else None
 
     name = eventually("the pod", pod)["metadata"]["name"]
+    kubectl.wait_phase(name, "Running")
     eventually("a checkpoint", lambda: max(steps_seen(kubectl.logs(name)), default=0) >= 30, within_s=START_S)
     table = kubectl.inside(name, "nvidia-smi")
     assert "python" in table or "cuda-resnet50" in table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def rootfs(tmp_path: Path) -> Path:
         (root / "lib/systemd/system/sysinit.target.wants" / name).touch()
     for name in ("nft", "conntrack", "libx.so"):
         (root / "usr/sbin" / name).write_text(name)
+    (root / "etc/protocols").write_text("tcp 6 TCP\n")
     return root
 
 
@@ -140,6 +142,19 @@ def test_a_build_from_nothing(  # type: ignore[no-untyped-def]
     assert not (tmp_path / "cache/node-image/stage").exists()
     written = steps.progress["write the control plane's images"]
     assert (str(written[0]), written[-1].done) == ("0 of 7 images (kube-apiserver)", 6)
+
+
+def test_kube_proxy_knows_protocols_by_name(  # type: ignore[no-untyped-def]
+    tmp_path: Path, binaries: Path, rootfs: Path, shell, kubernetes: dict[str, str], monkeypatch, steps
+) -> None:
+    monkeypatch.setattr(node_image, "components", lambda *_: binaries)
+    monkeypatch.setattr(node_image, "debian_rootfs", lambda *_: rootfs)
+    cache = Cache(tmp_path / "cache")
+    node_images(cache, Engine(shell, ""), shell, steps)
+    (archive,) = (tmp_path / "cache/node-archives").glob("*/kube-proxy.tar")
+    with tarfile.open(archive) as image:
+        layers = [tarfile.open(fileobj=image.extractfile(member)) for member in image if member.name.endswith(".tar")]
+    assert any("etc/protocols" in layer.getnames() for layer in layers)
 
 
 def test_existing_images_cost_nothing(tmp_path: Path, shell, machine, steps) -> None:  # type: ignore[no-untyped-def]
