@@ -129,8 +129,8 @@ def _write_archives(path: Path, binaries: Path, rootfs: Path, shell: Shell, step
             if name == "kube-proxy":
                 for file in program_files(rootfs, ("/usr/sbin/nft", "/usr/sbin/conntrack"), shell):
                     _copy(rootfs / file.lstrip("/"), tree / file.lstrip("/"), 0o755)
-                # Without it, nft lists protocols as numbers, and kube-proxy, which writes names, deletes the rules of all services
-                # when it compares them with its own, once an hour.
+                # Without it, nft lists protocols as numbers, and kube-proxy, which writes names, deletes the rules of all
+                # services when it compares them with its own, once an hour.
                 _copy(rootfs / "etc/protocols", tree / "etc/protocols", 0o644)
             entrypoint = [] if name.startswith(("kube-", "etcd")) else [f"/usr/local/bin/{name}"]
             spec = ImageSpec(entrypoint=entrypoint, env={"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"})

@@ -18,8 +18,8 @@ _CLASSES: dict[str, type[EmuGpuError]] = {
 
 
 def error_reply(error: EmuGpuError, about: object = None) -> Message:
-    """`about`: the op of the message that is wrong, if it had one. By it, a client that awaits the answer to a request knows whether
-    this is the answer, or an error about an earlier message that has none."""
+    """`about`: the op of the message that is wrong, if it had one. By it, a client that awaits the answer to a request knows
+    whether this is the answer, or an error about an earlier message that has none."""
     named = {"about": about[:16]} if isinstance(about, str) else {}
     return {"ok": False, "code": error.code, "error": str(error)[:2000], **named}
 

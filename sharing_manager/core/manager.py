@@ -347,8 +347,8 @@ class Manager:
         self._shared.demand(session, uuid, wanted, now_ns)
 
     def report_steps(self, session: Session, steps_done: int) -> None:
-        """The job has completed `steps_done` steps; a lower number than before is an old message. Raises RefusedError if the grant
-        has ended, or for a further process."""
+        """The job has completed `steps_done` steps; a lower number than before is an old message. Raises RefusedError if the
+        grant has ended, or for a further process."""
         _check_live(session.grant)
         check_speaks(session)
         self._ledger.progress_to(session.grant, max(steps_done, session.grant.steps_done))
