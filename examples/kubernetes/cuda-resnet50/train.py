@@ -25,6 +25,7 @@ def arguments():
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--data", type=Path, default=Path("/data"))
     parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=True, help="mixed precision")
     return parser.parse_args()
 
 
@@ -69,7 +70,7 @@ def main():
     write_images(args.data / "images", args.images)
     model = torchvision.models.resnet50(num_classes=1000).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = torch.amp.GradScaler("cuda", enabled=args.amp)
     kept = {"model": model, "optimizer": optimizer, "scaler": scaler}
     checkpoint, first = args.data / "checkpoint.pt", 0
     if checkpoint.exists():
@@ -86,7 +87,7 @@ def main():
         pixels = batch.to(DEVICE, non_blocking=True).float().div_(255)
         labels = classes.to(DEVICE, non_blocking=True)
         optimizer.zero_grad()
-        with torch.autocast("cuda", dtype=torch.float16):
+        with torch.autocast("cuda", dtype=torch.float16, enabled=args.amp):
             loss = criterion(parallel(pixels), labels)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
