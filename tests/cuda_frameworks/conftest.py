@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator_runtime.cuda.build import built
+from emulator_runtime.cuda.launch import environment
 from tests.support.torch_releases import RELEASES, TorchRelease, installed
 
 HERE = Path(__file__).parent
@@ -25,7 +27,8 @@ def release(request: pytest.FixtureRequest) -> TorchRelease:
 def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
     """`run_program(*words, gpus=1, gpu_type="A100", emulated=True, status=0, **environ)`: Python with these words.
 
-    `emulated`: whether it has GPUs. `status`: its expected exit status; None for any. Its directory is the test's own.
+    `emulated`: whether it has GPUs; otherwise emugpu's libraries are there, without which this installation of PyTorch can't
+    be imported, and have no devices. `status`: its expected exit status; None for any. Its directory is the test's own.
     """
 
     def run(
@@ -37,12 +40,15 @@ def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
         **environ: str,
     ) -> subprocess.CompletedProcess[str]:
         command = [str(release.python), *map(str, words)]
+        variables = _environment(tmp_path) | environ
         if emulated:
             command = [sys.executable, "-m", "emugpu", "run", *options, "--", *command]
+        else:
+            variables = environment(built(), tmp_path / "no settings", variables)
         done = subprocess.run(
             command,
             cwd=tmp_path,
-            env=_environment(tmp_path) | environ,
+            env=variables,
             capture_output=True,
             text=True,
             timeout=timeout_s,

@@ -18,6 +18,9 @@ ENVIRONMENTS = {
     "allocator_of_cuda": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
     "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
 }
+LET_GO = "time.sleep(0.3)"
+"""Before a program ends, PyTorch's autograd thread releases the graph. If Python ends meanwhile, before release 3.14, it ends that
+thread in a way that C++ answers by `terminate called without an active exception`."""
 NOT_SUPPORTED = {
     "sparse_by_sparse": "cusparseSpGEMM",
     "half_of_a_matrix_sparse": "cusparseLtInit",
@@ -43,9 +46,10 @@ def functions() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", functions())
 def test_feature(name: str, run_program: RunProgram) -> None:
+    code = f"import time, torch; from {functions()[name]} import {name}; {name}(); torch.cuda.synchronize(); {LET_GO}"
     done = run_program(
         "-c",
-        f"import torch; from {functions()[name]} import {name}; {name}(); torch.cuda.synchronize()",
+        code,
         options=("--gpus", "2", *OPTIONS.get(name, ())),
         status=None,
         PYTHONPATH=f"{FEATURES}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
@@ -59,6 +63,7 @@ def test_feature(name: str, run_program: RunProgram) -> None:
         assert f"not supported: {missing}" in done.stderr, done.stdout + done.stderr
 
 
-def test_nine_in_ten_of_forty_features_work() -> None:
-    assert len(functions()) >= 40
-    assert len(NOT_SUPPORTED.keys() & functions().keys()) <= len(functions()) / 10
+def test_most_features_work() -> None:
+    working = functions().keys() - NOT_SUPPORTED.keys()
+    assert len(working) >= 36
+    assert NOT_SUPPORTED.keys() <= functions().keys()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-dist.init_process_group("nccl")
+dist.init_process_group("cpu:gloo,cuda:nccl")  # objects, of which checkpoints consist, are gathered on the CPU
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 model = nn.TransformerEncoder(nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True), 4).cuda()
 total = sum(parameter.numel() for parameter in model.parameters())

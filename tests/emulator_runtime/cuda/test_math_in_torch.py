@@ -34,7 +34,9 @@ def work_of(torch: Path, tmp_path: Path, code: str, gpu_type: str = "A100") -> t
     """What the program prints, the operations of the libraries' work by name, and their precisions."""
     trace = tmp_path / "trace.json"
     options = ["--gpu-type", gpu_type, "--warp", "--trace", str(trace)]
-    command = [sys.executable, "-m", "emugpu", "run", *options, "--", str(torch), "-c", PROGRAM + textwrap.dedent(code)]
+    let_go = "\nimport time; time.sleep(0.3)"  # see LET_GO of tests/cuda_frameworks/test_features.py
+    program = PROGRAM + textwrap.dedent(code) + let_go
+    command = [sys.executable, "-m", "emugpu", "run", *options, "--", str(torch), "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     flops: Counter[str] = Counter()

@@ -47,7 +47,6 @@ typedef struct {
     emu_engine compute, copy_in, copy_out;
     uint64_t launches;        /* kernels and library calls so far */
     const char *last_work;    /* the name of the last of them; the value rule goes by it */
-    uint64_t answered;        /* `launches` when a result of `last_work` was read */
     size_t used_bytes, peak_bytes;
     _Atomic(emu_stream *) default_stream; /* NULL: not made yet */
     int64_t dispatched_ns;    /* when the measured host could have made the next launch */

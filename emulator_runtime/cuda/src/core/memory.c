@@ -51,7 +51,6 @@ static struct {
     int device;
     uint64_t until; /* so many launches of the device */
     bool exchanged; /* came from other processes */
-    unsigned compared; /* how many comparisons of its integers the program has read */
 } writes[REMEMBERED_WRITES];
 static unsigned write_count;
 
@@ -479,28 +478,14 @@ static void mark(range *within, const void *address, size_t bytes, bool written)
     }
 }
 
-/* What ranks tell each other arrives in parts, and is read as a whole. */
-static bool continues_last_write(uintptr_t address, size_t bytes, int device, bool exchanged) {
-    unsigned last = (write_count - 1) % REMEMBERED_WRITES;
-    if (write_count == 0 || writes[last].address + writes[last].bytes != address || writes[last].device != device)
-        return false;
-    if (writes[last].exchanged != exchanged || writes[last].until < devices[device].launches)
-        return false;
-    writes[last].bytes += bytes;
-    return true;
-}
-
 /* What ranks tell each other (sizes, flags, pickled objects) is often compared by some kernels before it is read, and not changed. */
 static void remember_write(const void *address, size_t bytes, int device, bool exchanged) {
-    if (continues_last_write((uintptr_t)address, bytes, device, exchanged))
-        return;
     unsigned i = write_count++ % REMEMBERED_WRITES;
     writes[i].address = (uintptr_t)address;
     writes[i].bytes = bytes;
     writes[i].device = device;
     writes[i].until = devices[device].launches + (exchanged ? KERNELS_AFTER_EXCHANGE : 0);
     writes[i].exchanged = exchanged;
-    writes[i].compared = 0;
 }
 
 /* Whether the host or another process wrote this place, and no kernel has run since that is likely to have changed it.
@@ -519,76 +504,34 @@ static bool still_as_written(const void *address, size_t bytes, int device, bool
     return false;
 }
 
-static const char *last_work(int device) {
-    return devices[device].last_work == NULL ? "" : devices[device].last_work;
-}
-
-/* The place that another process wrote last, among `writes`. Negative: there is none any more. */
-static int last_exchanged(int device) {
+/* The place that another process wrote last. False: there is none any more. */
+static bool last_exchanged(int device, const char **address, size_t *bytes) {
     for (unsigned back = 1; back <= REMEMBERED_WRITES && back <= write_count; back++) {
         unsigned i = (write_count - back) % REMEMBERED_WRITES;
-        const void *address = (const void *)writes[i].address;
+        *address = (const char *)writes[i].address;
+        *bytes = writes[i].bytes;
         if (writes[i].exchanged && writes[i].device == device && writes[i].until >= devices[device].launches)
-            return device_range(address) != NULL && memory_contains(address, writes[i].bytes) ? (int)i : -1;
+            return device_range(*address) != NULL && memory_contains(*address, *bytes);
     }
-    return -1;
-}
-
-/* The integers that came last from other processes. NULL: there are none, or too many. */
-static const char *exchanged_integers(int device, size_t *count, unsigned **compared) {
-    int place = last_exchanged(device);
-    if (place < 0 || writes[place].bytes % sizeof(int64_t) != 0 || writes[place].bytes > MOST_REDUCED_BYTES)
-        return NULL;
-    *count = writes[place].bytes / sizeof(int64_t);
-    *compared = &writes[place].compared;
-    return (const char *)writes[place].address;
-}
-
-static int64_t integer_at(const char *integers, size_t index) {
-    int64_t value;
-    memcpy(&value, integers + index * sizeof value, sizeof value);
-    return value;
-}
-
-/* By the name of torch's kernel. */
-static bool compares_integers(const char *work) {
-    return strstr(work, "CompareFunctorIl") != NULL;
-}
-
-/* Python's max() of a list of such integers, each a tensor, asks for each but the first whether it is larger than all before: so
- * PyTorch finds the largest of the objects that it gathers. False: `work` compares nothing of the kind. */
-static bool compared_integers(const char *work, int device, bool *larger) {
-    size_t count;
-    unsigned *compared;
-    const char *integers = compares_integers(work) ? exchanged_integers(device, &count, &compared) : NULL;
-    if (integers == NULL || count < 2)
-        return false;
-    size_t index = 1 + (*compared)++ % (count - 1);
-    *larger = true;
-    for (size_t before = 0; before < index; before++)
-        *larger = *larger && integer_at(integers, index) > integer_at(integers, before);
-    return true;
-}
-
-/* By the name of torch's kernel. */
-static bool reduces_integers(const char *work) {
-    return strstr(work, "ReduceOpIl") != NULL;
+    return false;
 }
 
 /* A sum, maximum or minimum of integers, by the name of torch's kernel, is that of the integers that came last from other processes:
  * the sizes of the objects that they will send. False: it isn't one of these. */
 static bool reduced_integer(const char *work, int device, int64_t *value) {
-    bool sum = reduces_integers(work) && strstr(work, "sum_functorIl") != NULL;
-    bool most = reduces_integers(work) && strstr(work, "MaxNanFunctorIl") != NULL;
-    bool least = reduces_integers(work) && strstr(work, "MinNanFunctorIl") != NULL;
-    size_t count;
-    unsigned *compared;
-    const char *integers = sum || most || least ? exchanged_integers(device, &count, &compared) : NULL;
-    if (integers == NULL)
+    bool sum = strstr(work, "ReduceOpIl") != NULL && strstr(work, "sum_functorIl") != NULL;
+    bool most = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MaxNanFunctorIl") != NULL;
+    bool least = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MinNanFunctorIl") != NULL;
+    const char *address;
+    size_t bytes;
+    if ((!sum && !most && !least) || !last_exchanged(device, &address, &bytes))
         return false;
-    *value = integer_at(integers, 0);
-    for (size_t i = 1; i < count; i++) {
-        int64_t one = integer_at(integers, i);
+    if (bytes % sizeof *value != 0 || bytes > MOST_REDUCED_BYTES)
+        return false;
+    memcpy(value, address, sizeof *value);
+    for (size_t at = sizeof *value; at < bytes; at += sizeof *value) {
+        int64_t one;
+        memcpy(&one, address + at, sizeof one);
         if (sum)
             *value += one;
         else if (most ? one > *value : one < *value)
@@ -606,20 +549,17 @@ static bool any_of(const char *text, const char *const *words) {
 }
 
 /* The value of a small read of what a kernel wrote, by the name of the last kernel: "and" reductions are true (isfinite(x).all()),
- * counts and flags are zero, a reduction or comparison of integers is that of those that came from other processes, and a float is the
- * configured scalar. */
+ * counts and flags are zero, a reduction of integers is that of those that came from other processes, and a float is the configured
+ * scalar. */
 static void computed_value(void *to, size_t bytes, int device) {
     static const char *const counting[] = {"cub", "nonzero", "unique", "count", "Reduce<int", NULL};
-    const char *work = last_work(device);
+    const char *work = devices[device].last_work == NULL ? "" : devices[device].last_work;
     float value = (float)settings.scalar;
     int64_t reduced;
-    bool larger;
     memset(to, 0, bytes);
     if (bytes == sizeof reduced && reduced_integer(work, device, &reduced))
         memcpy(to, &reduced, sizeof reduced);
-    if (bytes == 1 && compared_integers(work, device, &larger))
-        *(unsigned char *)to = larger;
-    else if (bytes == 1 && strstr(work, "and_kernel") != NULL)
+    if (bytes == 1 && strstr(work, "and_kernel") != NULL)
         *(unsigned char *)to = 1;
     else if (bytes == sizeof value && !any_of(work, counting))
         memcpy(to, &value, sizeof value);
@@ -648,28 +588,13 @@ static size_t least(size_t one, size_t other) {
     return one < other ? one : other;
 }
 
-/* Whether a small read is the first one after a kernel that compares or reduces integers: it gets the result, which often lies in memory
- * that had what other ranks wrote until a moment ago. */
-static bool is_awaited_result(size_t bytes, int device) {
-    const char *work = last_work(device);
-    bool expected = (bytes == 1 && compares_integers(work)) || (bytes == sizeof(int64_t) && reduces_integers(work));
-    if (!expected || devices[device].answered == devices[device].launches)
-        return false;
-    devices[device].answered = devices[device].launches;
-    return last_exchanged(device) >= 0;
-}
-
-static bool is_computed(const void *from, size_t bytes, int device) {
-    return bytes <= SMALL_READ && (is_awaited_result(bytes, device) || !still_as_written(from, bytes, device, NULL));
-}
-
 /* Within one range on each side. */
 static void move_part(void *to, const void *from, size_t bytes) {
     range *target = device_range(to);
     range *source = device_range(from);
     if (target != NULL && source != NULL) {
         copy_between_devices(target, to, source, from, bytes);
-    } else if (source != NULL && source->kind == EMU_MEMORY_DEVICE && is_computed(from, bytes, source->device)) {
+    } else if (source != NULL && source->kind == EMU_MEMORY_DEVICE && bytes <= SMALL_READ && !still_as_written(from, bytes, source->device, NULL)) {
         computed_value(to, bytes, source->device);
     } else {
         memmove(to, from, bytes);
