@@ -19,8 +19,8 @@ ENVIRONMENTS = {
     "expandable_segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
 }
 LET_GO = "time.sleep(0.3)"
-"""Before a program ends, PyTorch's autograd thread releases the graph. If Python ends meanwhile, before release 3.14, it ends that
-thread in a way that C++ answers by `terminate called without an active exception`."""
+"""Before a program ends, PyTorch's autograd thread releases the graph. If Python before 3.14 ends meanwhile, it ends that thread
+in a way that C++ answers by `terminate called without an active exception`."""
 NOT_SUPPORTED = {
     "sparse_by_sparse": "cusparseSpGEMM",
     "half_of_a_matrix_sparse": "cusparseLtInit",
