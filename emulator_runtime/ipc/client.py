@@ -41,6 +41,9 @@ _LEAST_ANSWER_S = 1.0
 _MAX_REASON = 2000
 _LONGEST_WAIT_S = 3600.0
 _NO_GAP_NS = 100_000
+_LATE_NS = 10_000_000
+"""A stop that was asked for so shortly after a step was issued came at the same moment, and stops come first: a scheduler is a
+little late, and the times of steps are exact."""
 _COALESCED_NS = 10_000_000
 """Use of own devices is reported when it reaches so far beyond what was reported last."""
 
@@ -227,7 +230,7 @@ class ManagerClient:
             self._stay_connected()
         if self.demands or wanted == self._wanted:
             return self._demanded(wanted)
-        if self._stop is not None and issue_ns >= self._stop[0] and not self._session:
+        if self._stop is not None and issue_ns >= self._stop[0] - _LATE_NS and not self._session:
             return Lease(issue_ns, issue_ns, stop=True)
         return self._own(wanted)
 
