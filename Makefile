@@ -9,7 +9,7 @@ CLUSTER ?= emugpu
 
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of short Python processes would each compile their modules again
 
-.PHONY: help setup demo experiment test test-frameworks frameworks check kube-programs kind-up kind-down e2e e2e-long bench profiles constraints clean
+.PHONY: help setup demo experiment test test-slow test-frameworks frameworks check kube-programs kind-up kind-down e2e e2e-long bench profiles constraints clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -32,10 +32,13 @@ experiment: $(STAMP)  ## the same jobs and policies on a Kubernetes cluster of 4
 	  $(BIN)/emugpu compare examples/allox-40/workload.csv --cluster examples/allox-40/cluster.yaml --on kubernetes \
 	  --policy drf-fifo --policy drf-sjf --policy allox --stretch 4 --out out/experiment
 WORKERS ?= $$((2 * $$(nproc)))
+PYTEST = $(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 test: $(DEV_STAMP)  ## run the tests, two processes per core since many tests wait (WORKERS=N; ARGS=options of pytest)
-	$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
-test-frameworks: $(DEV_STAMP)  ## run programs with PyTorch on emulated GPUs (make frameworks first); about 15 minutes
-	$(BIN)/python -m pytest --quiet --numprocesses $$(nproc) --dist load -m frameworks --durations 10 $(ARGS) tests/cuda_frameworks
+	$(PYTEST) -m "not frameworks and not slow" $(ARGS)
+test-slow: $(DEV_STAMP)  ## run those that take longest: compilers, browsers, kills, local clusters, an API server
+	$(PYTEST) -m "slow and not frameworks" $(ARGS)
+test-frameworks: $(DEV_STAMP)  ## run programs with PyTorch on emulated GPUs (make frameworks first); about 12 minutes
+	$(BIN)/python -m pytest --quiet --numprocesses $$(nproc) --dist load -m frameworks --durations 10 $(ARGS) tests/cuda_frameworks tests/emulator_runtime/cuda
 frameworks: $(DEV_STAMP)  ## install two releases of PyTorch into the cache and print where (2 GB to download, once)
 	@$(BIN)/python -m tests.cuda_frameworks.environment
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter

@@ -41,6 +41,27 @@ MUST_RUN = {
     ),
 }
 """What may not be skipped in CI, and the files below tests/ that prove it."""
+SLOW = frozenset(
+    {
+        "deviceplugin/test_life.py",
+        "emulator_runtime/cuda/driver_runtime/test_fuzz.py",
+        "emulator_runtime/cuda/test_build.py",
+        "emulator_runtime/cuda/test_math_fuzz.py",
+        "emulator_runtime/cuda/test_nccl_membership.py",
+        "emulator_runtime/cuda/test_redirect.py",
+        "operators/api/test_api_pages.py",
+        "operators/scheduling/test_scheduling_gangs.py",
+        "operators/scheduling/test_scheduling_kills.py",
+        "scheduler_sims/clusters/local/test_local_cluster.py",
+        "scheduler_sims/clusters/local/test_shared_local.py",
+        "sharing_manager/core/test_kills.py",
+        "sharing_manager/test_cluster_daemon.py",
+        "sharing_manager/test_cuda_programs.py",
+        "sharing_manager/test_job_process.py",
+        "sharing_manager/test_programs.py",
+    }
+)
+"""Files whose tests take longest: they start processes, compile, kill, wait. `make test` leaves them to `make test-slow`."""
 API_SERVER = "api-server"
 PAGES = "operators/api/test_api_pages.py"
 _TESTS = Path(__file__).parent
@@ -100,8 +121,11 @@ def crowded() -> Iterator[None]:
 # ---- how a run is spread over processes
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(tryfirst=True)  # before -m chooses, and before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(_TESTS).as_posix() in SLOW or _group(item) == API_SERVER:
+            item.add_marker("slow")
     if not getattr(config.option, "loadgroup", False):  # xdist sets it in its workers
         return
     for item in items:

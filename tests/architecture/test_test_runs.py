@@ -91,3 +91,4 @@ def test_every_file_that_proves_something_exists() -> None:
     conftest = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(conftest)
     assert [path for paths in conftest.MUST_RUN.values() for path in paths if not (TESTS / path).exists()] == []
+    assert [path for path in conftest.SLOW if not (TESTS / path).exists()] == []

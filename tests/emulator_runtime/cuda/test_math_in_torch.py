@@ -25,6 +25,9 @@ def random(*sizes, dtype=None):
 """
 
 
+pytestmark = pytest.mark.frameworks
+
+
 @pytest.fixture(params=RELEASES)
 def torch(request: pytest.FixtureRequest) -> Path:
     return installed(request.param).python

@@ -29,7 +29,7 @@ from emulator_runtime.domain.units import MIB
 from emulator_runtime.profiles.catalogue import gpu_spec
 from emulator_runtime.profiles.table import ProfileTable
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "tools" / "torchvision_steps.py"
@@ -71,7 +71,11 @@ class Step:
 
 
 @pytest.fixture(scope="module")
-def steps(torch: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Pair, Step]:
+def steps(
+    measurements: Path,  # what nothing could be compared with isn't made
+    torch: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[Pair, Step]:
     trace = tmp_path_factory.mktemp("steps") / "trace.json"
     options = ["--gpu-type", "NVIDIA-A100-SXM4-80GB", "--trace", str(trace)]
     models = ",".join(ProfileTable.bundled().models)

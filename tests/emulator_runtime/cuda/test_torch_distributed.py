@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.torch_releases import RELEASES, installed
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.frameworks, pytest.mark.processes]
 
 _ROOT = Path(__file__).parents[3]
 _RUN_S = 170
