@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
     (tmp_path / "README.md").touch()
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n  alone: x\n  processes: x\naddopts = --import-mode=importlib\n"
+        "[pytest]\nmarkers =\n  alone: x\n  processes: x\n  slow: x\naddopts = --import-mode=importlib\n"
     )
     return tmp_path
 
