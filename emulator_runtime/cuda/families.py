@@ -64,7 +64,7 @@ class Family:
 
 CUDA_STATE = "libemugpu_cuda.so"
 """The state that the driver and the runtime have in common, once in a process."""
-INTERNAL_LIBRARIES = (CUDA_STATE,)
+INTERNAL_LIBRARIES = (CUDA_STATE,)  # emugpu's own, which programs don't know by name
 
 _TEXT = '(long)"not supported"'
 _NULL = "0"
