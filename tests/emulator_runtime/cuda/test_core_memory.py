@@ -77,6 +77,19 @@ def test_a_small_read_of_what_a_kernel_wrote_is_a_harmless_value(run_core, kerne
     )
 
 
+def test_a_small_read_may_have_been_written_in_several_pieces(run_core):
+    run_core(
+        """
+        memory = core.allocate(512)
+        core.write(memory, b"ab")
+        core.write(c_void_p(memory.value + 2), b"cd")
+        assert core.read(memory, 4) == b"abcd"
+        assert core.read(memory, 8) != b"abcd" + bytes(4)  # nobody wrote the rest
+    """,
+        scalar=1.5,
+    )
+
+
 def test_large_allocations_cost_no_memory_of_the_host(run_core):
     run_core(
         """

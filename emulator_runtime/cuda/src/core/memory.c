@@ -488,20 +488,33 @@ static void remember_write(const void *address, size_t bytes, int device, bool e
     writes[i].exchanged = exchanged;
 }
 
-/* Whether the host or another process wrote this place, and no kernel has run since that is likely to have changed it.
- * `exchanged` (may be NULL): it was another process. */
-static bool still_as_written(const void *address, size_t bytes, int device, bool *exchanged) {
-    uintptr_t at = (uintptr_t)address;
+/* How many bytes from this address on one remembered write has, of which no kernel since is likely to have changed any. 0: none has
+ * the byte there. */
+static size_t remembered_from(uintptr_t at, int device, bool *exchanged) {
     for (unsigned i = 0; i < REMEMBERED_WRITES && i < write_count; i++) {
-        bool inside = at >= writes[i].address && at - writes[i].address < writes[i].bytes &&
-                      bytes <= writes[i].bytes - (at - writes[i].address);
+        bool inside = at >= writes[i].address && at - writes[i].address < writes[i].bytes;
         if (inside && writes[i].device == device && writes[i].until >= devices[device].launches) {
-            if (exchanged != NULL)
-                *exchanged = writes[i].exchanged;
-            return true;
+            *exchanged = writes[i].exchanged;
+            return writes[i].bytes - (at - writes[i].address);
         }
     }
-    return false;
+    return 0;
+}
+
+/* Whether the host or other processes wrote this place, in one piece or in several, and no kernel has run since that is likely to
+ * have changed it. `exchanged`: all of it came from other processes. */
+static bool still_as_written(const void *address, size_t bytes, int device, bool *exchanged) {
+    uintptr_t at = (uintptr_t)address, end = at + bytes;
+    *exchanged = true;
+    while (at < end) {
+        bool part_exchanged;
+        size_t length = remembered_from(at, device, &part_exchanged);
+        if (length == 0)
+            return false;
+        *exchanged &= part_exchanged;
+        at += length;
+    }
+    return true;
 }
 
 /* The place that another process wrote last. False: there is none any more. */
@@ -592,9 +605,11 @@ static size_t least(size_t one, size_t other) {
 static void move_part(void *to, const void *from, size_t bytes) {
     range *target = device_range(to);
     range *source = device_range(from);
+    bool exchanged;
     if (target != NULL && source != NULL) {
         copy_between_devices(target, to, source, from, bytes);
-    } else if (source != NULL && source->kind == EMU_MEMORY_DEVICE && bytes <= SMALL_READ && !still_as_written(from, bytes, source->device, NULL)) {
+    } else if (source != NULL && source->kind == EMU_MEMORY_DEVICE && bytes <= SMALL_READ &&
+               !still_as_written(from, bytes, source->device, &exchanged)) {
         computed_value(to, bytes, source->device);
     } else {
         memmove(to, from, bytes);

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.sharing.modes import MODES
 from emulator_runtime.timing.host import sleep_ns
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
@@ -154,27 +155,32 @@ def test_a_part_of_an_exclusive_device_is_refused(tmp_path: Path) -> None:
         run.observe(f"{policy}:Parts", WARP)
 
 
+class KillsItsManagers(LocalCluster):
+    """Kills its managers four times, at host times after emulated time has begun."""
+
+    killer: threading.Thread
+
+    def prepare(self, jobs: Sequence[JobSpec]) -> None:
+        super().prepare(jobs)
+        self.killer = threading.Thread(target=self._kill)
+        self.killer.start()
+
+    def _kill(self) -> None:
+        for _ in range(4):
+            sleep_ns(500_000_000)
+            for pid in self.manager_pids().values():
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("sharing", ["fifo", "weighted", "srtf"])
 def test_a_manager_that_is_killed_loses_and_doubles_nothing(tmp_path: Path, sharing: str) -> None:
     """Three jobs of 40 s share a device at 40 emulated seconds per second; meanwhile their manager is killed four times."""
     run = experiment(tmp_path, "job_id,gpu_duration_s,steps\na,40,200\nb,40,100\nc,40,400\n", sharing)
-    cluster = LocalCluster(run.spec, LocalOptions(speed=40))
-    killed = threading.Event()
-
-    def kill() -> None:
-        for _ in range(4):
-            sleep_ns(500_000_000)
-            for pid in cluster.manager_pids().values():
-                os.kill(pid, signal.SIGKILL)
-        killed.set()
-
-    thread = threading.Timer(0.5, kill)
+    cluster = KillsItsManagers(run.spec, LocalOptions(speed=40))
     loop = SchedulerLoop(cluster, run.spec, resolve_policy(TOGETHER)[1], run.estimates, run.workload.jobs)
     with cluster:
-        thread.start()
         loop.run()
-    thread.join()
-    assert killed.is_set()
+    cluster.killer.join()
     assert [record.status for record in loop.books.records()] == ["finished"] * 3
     assert cluster.steps_run == {"a": 200, "b": 100, "c": 400}
     last_s = max(record.finish_s or 0 for record in loop.books.records())
