@@ -98,7 +98,7 @@ class Daemon:
             check_peer=names.check,
         )
         attaching.allocation_of = cluster.allocation_of
-        jobs = JobService(self._manager, attaching, counts, cluster.shares)
+        jobs = JobService(self._manager, attaching, counts, cluster.shares, self._settings.ranks_key)
         cluster.start(self._manager, jobs, inventory)
         self._decide_for(jobs)
         self._guard = Guard(jobs, names.name, counts=counts)

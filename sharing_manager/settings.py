@@ -62,6 +62,9 @@ class Settings(EnvSettings):
     )
     """An entry takes about 250 bytes in Redis with a real cluster's names: a node has at most 17 MB (a stream may exceed its
     length by a tenth), so 256 MB are enough for a dozen nodes."""
+    ranks_key: str = setting(
+        "key from which the ranks of a Job get a common secret, the same on all nodes; empty: anybody may be a rank", ""
+    )
     metrics_port: int = setting("port of /metrics, /healthz and /readyz; 0: none", 0, most=65535)
     tools: str = setting("directory whose content is copied to tools/ in NODE_DIR at the start; empty: none", "")
     lifeline_fd: str = setting("descriptor of a socket that is closed when the parent process ends; empty: none", "")

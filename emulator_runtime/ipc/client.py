@@ -143,7 +143,8 @@ class ManagerClient:
 
     `job_id` may be empty if the manager knows the job from its pod. With `follow_host`, the manager sends changes of the
     job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index), `shared`
-    (other jobs use the devices, too) and `steps_done`, the step at which the run continues.
+    (other jobs use the devices, too), `ranks_secret` (common to the pods of a Job, "" if there is none) and `steps_done`, the step
+    at which the run continues.
 
     `session` names one of several processes of a container, different from any other that it has had; only the process without a
     name counts steps and ends the run. `only`: places of the devices that the process uses, if not all.
@@ -187,6 +188,7 @@ class ManagerClient:
         self.reconnects = 0
         self.devices: tuple[AttachedDevice, ...] = ()
         self.shared = False
+        self.ranks_secret = ""
 
     @property
     def steps_done(self) -> int:
@@ -499,6 +501,7 @@ class ManagerClient:
         self._ended = text(reply, "ended", "")
         self.job_id = text(reply, "job_id", self.job_id)
         self.shared = reply.get("shared") is True
+        self.ranks_secret = text(reply, "ranks_secret", "")
         if "host" in reply:
             self._share = share_in(mapping(reply, "host"), least_cpu_milli=0)
         if not self._ended:

@@ -38,10 +38,11 @@ PATIENCE_WITH_MANAGER_S = 120.0
 class PodManager(DeviceTime, Protocol):
     """The methods of the sharing manager's client (ipc.client.ManagerClient) that a run in a pod uses.
 
-    `attach` sets `devices`.
+    `attach` sets `devices` and `ranks_secret`.
     """
 
     devices: tuple[AttachedDevice, ...]
+    ranks_secret: str
 
     @property
     def steps_done(self) -> int: ...
@@ -139,7 +140,7 @@ class PodTraining:
             self._manager.attach(None)
         self._done = min(self._manager.steps_done, self._request.steps)
         try:
-            start = self._group.join(self._done, len(self._manager.devices))
+            start = self._group.join(self._done, len(self._manager.devices), self._manager.ranks_secret)
         except ClusterError:
             if self._done < self._request.steps:
                 raise

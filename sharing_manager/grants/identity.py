@@ -30,6 +30,12 @@ class PodIdentity:
     job_key: str
     init_container: bool = False
 
+    @property
+    def work(self) -> str:
+        """What the pods of a Job have in common: "<namespace>/<Job UID>"; "" for a pod without a Job."""
+        namespace, _, rest = self.job_key.partition("/")
+        return f"{namespace}/{rest.partition('/')[0]}" if rest else ""
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.pod}" + (f"/{self.container}" if self.container else "")
 

@@ -3,6 +3,7 @@ methods."""
 
 from __future__ import annotations
 
+import hmac
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -47,12 +48,14 @@ class JobService:
         attaching: Attaching | None = None,
         guard_counts: GuardCounts | None = None,
         shares: HostShares | None = None,
+        ranks_key: str = "",
     ) -> None:
         """`guard_counts` has the counts of the guard in front of this service, for telemetry. `shares` has the host shares by
-        pod."""
+        pod. `ranks_key`: the same on all nodes of the cluster; from it the pods of a Job get a common secret."""
         self._manager = manager
         self._guard_counts = guard_counts or GuardCounts()
         self._shares = shares or HostShares()
+        self._ranks_key = ranks_key.encode()
         self._shares.on_change = self._share_changed
         self._share_subscribers: set[Connection] = set()
         self._attaching = attaching or Attaching(manager)
@@ -227,6 +230,8 @@ class JobService:
         reply |= {"devices": self._device_messages(session, request.version)}
         if request.version >= _DEMANDS:
             reply |= {"free_ns": self._manager.free_ns(session)}
+        if self._ranks_key and grant.pod is not None and grant.pod.work:
+            reply |= {"ranks_secret": hmac.new(self._ranks_key, grant.pod.work.encode(), "sha256").hexdigest()}
         if request.wants_shares:
             self._share_subscribers.add(connection)
             if grant.pod is not None and (share := self._shares.of(grant.pod.pod_uid)) is not None:

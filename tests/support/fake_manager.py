@@ -43,6 +43,7 @@ class FakeManager:
         devices: tuple[AttachedDevice, ...] = ONE_DEVICE,
         shares: Mapping[int, HostShare] | None = None,
     ) -> None:
+        self.ranks_secret = "secret of the job"
         self._stop_at = stop_at
         self._busy_ns = busy_ns
         self._errors = errors or {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.alone
 
 ATTACK = textwrap.dedent(
     """
-    import json, os, socket, struct, sys, threading
+    import json, os, socket, struct, sys, threading, time
     path = os.environ["EMUGPU_MANAGER_SOCKET"]
     def frame(message):
         data = json.dumps(message).encode()
@@ -39,17 +40,33 @@ ATTACK = textwrap.dedent(
                 s = connect(); s.setblocking(False); kept.append(s)
                 s.send(frame({"op": "query", "token": os.environ["EMUGPU_TOKEN"]}) * 500)
             except OSError: pass
-    for target in (flood, flood, never_reads): threading.Thread(target=target, daemon=True).start()
-    while True:
-        try:
-            if os.fork() == 0: flood()
-        except OSError: pass
+    def demands_ahead():
+        kept, units = [], (600 * 10**9, 10 * 10**9)
+        while True:
+            try:
+                s = connect(); s.settimeout(5); kept.append(s)
+                s.sendall(frame({"op": "attach", "version": 3, "token": os.environ["EMUGPU_TOKEN"], "session": str(len(kept))}))
+                size = struct.unpack(">I", s.recv(4))[0]; uuid = json.loads(s.recv(size))["devices"][0]["uuid"]
+                for n in range(1000):
+                    ahead = {"sequence": n, "ready_ns": time.monotonic_ns() + 9 * 10**9, "work_ns": units[n % 2]}
+                    s.sendall(frame({"op": "demand", "resource": uuid} | ahead))
+            except (OSError, KeyError, struct.error): pass
+    def forks():
+        while True:
+            try:
+                if os.fork() == 0: flood()
+            except OSError: pass
+    for way in sys.argv[2:]: threading.Thread(target=globals()[way]).start()
     """
 )
 
+OF_THE_MANAGER = ("flood", "flood", "never_reads", "demands_ahead")
+ALL_WAYS = (*OF_THE_MANAGER, "forks")
+"""Endless forks are for the kernel: it ends processes for want of memory, and the kubelet restarts the container."""
+
 
 def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: list[Node]) -> None:
-    step_s = beside_an_attacker(kubectl, workers, steps=100)
+    step_s = beside_an_attacker(kubectl, workers, ALL_WAYS, steps=100)
     assert step_s["mean"] == pytest.approx(profiled_step_s(), rel=0.01)
     assert step_s["median"] == pytest.approx(profiled_step_s(), rel=0.01)
 
@@ -57,12 +74,13 @@ def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: l
 @pytest.mark.long
 def test_a_hostile_neighbour_delays_no_step(kubectl: Kubectl, workers: list[Node]) -> None:
     """A separate, long case, because the slowest 1% of the steps also shows any other load of the machine."""
-    assert beside_an_attacker(kubectl, workers, steps=400)["p99"] == pytest.approx(profiled_step_s(), rel=0.01)
+    step_s = beside_an_attacker(kubectl, workers, OF_THE_MANAGER, steps=400)
+    assert step_s["p99"] == pytest.approx(profiled_step_s(), rel=0.05)
 
 
 def test_a_newcomer_gets_in_during_the_attack(kubectl: Kubectl, workers: list[Node]) -> None:
     """A new pod attaches and nvidia-smi works in it, although the attacker's connections fill the queue of the socket."""
-    attack(kubectl, workers[0], stolen="0" * 64)
+    attack(kubectl, workers[0], ALL_WAYS, stolen="0" * 64)
     kubectl.wait_phase("hostile", "Running")
     eventually("the attack", lambda: '"files"' in kubectl.logs("hostile"))
     node = {"kubernetes.io/hostname": workers[0].name}
@@ -92,8 +110,10 @@ def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) 
     assert "finished: 3 steps" in kubectl("exec", "owner", "--", *train)
 
 
-def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> dict[str, float]:
-    """Statistics of the step times (seconds) of a job beside a pod that attacks in all ways at once."""
+def beside_an_attacker(
+    kubectl: Kubectl, workers: list[Node], ways: Sequence[str], *, steps: int
+) -> dict[str, float]:
+    """Statistics of the step times (seconds) of a job beside a pod that attacks in these ways at once."""
     node = {"kubernetes.io/hostname": workers[0].name}
     neighbour = train_pod(
         "neighbour", "--model", "resnet50", "--batch-size", "64", "--steps", str(steps), nodeSelector=node
@@ -104,7 +124,7 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> 
     kubectl.apply(neighbour)
     kubectl.wait_phase("neighbour", "Running")
     token = kubectl.inside("neighbour", "sh", "-c", "echo $EMUGPU_TOKEN").strip()
-    attack(kubectl, workers[0], stolen=token)
+    attack(kubectl, workers[0], ways, stolen=token)
     kubectl.wait_phase("neighbour", "Succeeded", within_s=180)
     log = kubectl.logs("hostile")
     assert '"ok": false' in log, log
@@ -115,9 +135,9 @@ def beside_an_attacker(kubectl: Kubectl, workers: list[Node], *, steps: int) -> 
     return step_s
 
 
-def attack(kubectl: Kubectl, worker: Node, *, stolen: str) -> None:
-    """Start the pod `hostile`, which tries this token and then all attacks. It restarts when it runs out of memory."""
-    forever = ("sh", "-c", 'while true; do python3 -c "$0" "$1"; done', ATTACK, stolen)
+def attack(kubectl: Kubectl, worker: Node, ways: Sequence[str], *, stolen: str) -> None:
+    """Start the pod `hostile`, which tries this token, then attacks in these ways. It restarts when it runs out of memory."""
+    forever = ("sh", "-c", 'while true; do python3 -c "$0" "$@"; done', ATTACK, stolen, *ways)
     node = {"kubernetes.io/hostname": worker.name}
     hostile = command_pod("hostile", *forever, nodeSelector=node, restartPolicy="Always")
     hostile["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": "200m", "memory": "256Mi"}

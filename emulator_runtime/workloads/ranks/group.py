@@ -33,8 +33,9 @@ class Group(Protocol):
     nodes: int
     rank: int
 
-    def join(self, progress: int, gpus: int) -> Start:
-        """Wait until all ranks have joined, and agree on the start."""
+    def join(self, progress: int, gpus: int, secret: str = "") -> Start:
+        """Wait until all ranks have joined, and agree on the start. `secret`: what only the job's ranks know; "": anybody may be
+        a rank."""
         ...
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:
@@ -62,7 +63,7 @@ class Alone:
     nodes = 1
     rank = 0
 
-    def join(self, progress: int, gpus: int) -> Start:
+    def join(self, progress: int, gpus: int, secret: str = "") -> Start:
         return Start(progress, gpus)
 
     def barrier(self, steps_done: int, end_ns: int, *, stop: bool) -> Crossing:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
+import secrets
 import socket
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, ProtocolError
@@ -14,7 +16,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.workloads.ranks.group import Crossing, Start
 from emulator_runtime.workloads.ranks.link import SLICE_S, RankLink
-from emulator_runtime.workloads.ranks.options import RANK_PROTOCOL, RankOptions
+from emulator_runtime.workloads.ranks.options import RANK_PROTOCOL, RankOptions, proof_of
 
 _NOTIFY_EVERY_NS = 10 * NS_PER_S
 _BACKLOG = 512
@@ -32,10 +34,13 @@ class Leader:
         self._options = options
         self._links: dict[int, RankLink] = {}
         self._joined: dict[int, tuple[Message, int]] = {}
+        self._secret = ""
+        self._nonce = secrets.token_hex(16)
         self._listener = _listen(options)
 
-    def join(self, progress: int, gpus: int) -> Start:
+    def join(self, progress: int, gpus: int, secret: str = "") -> Start:
         """Wait until every rank has connected. A rank that disconnects meanwhile may connect again."""
+        self._secret = secret
         unidentified: list[RankLink] = []
         give_up_ns = monotonic_ns() + round(self._options.join_timeout_s * NS_PER_S)
         notify_ns = monotonic_ns() + _NOTIFY_EVERY_NS
@@ -107,6 +112,8 @@ class Leader:
         wait_readable([self._listener, *unidentified, *self._links.values()], SLICE_S)
         with contextlib.suppress(BlockingIOError, ConnectionError):
             unidentified.append(RankLink(self._accept(), "a rank that has not said who it is"))
+            with contextlib.suppress(ClusterError):  # it has gone, which poll finds
+                unidentified[-1].send({"op": "hello", "version": RANK_PROTOCOL, "nonce": self._nonce})
         if len(unidentified) > _MAX_UNIDENTIFIED:
             unidentified.pop(0).close()
         for link in list(unidentified):
@@ -152,6 +159,11 @@ class Leader:
             )
         if text(message, "work") != options.work:
             raise ClusterError(f"rank 0 trains something else ({options.work}); give all pods the same arguments")
+        if not hmac.compare_digest(text(message, "proof"), proof_of(self._secret, self._nonce, rank)):
+            raise ClusterError(
+                "rank 0 has another secret from its sharing manager; run the ranks as the pods of one Job, "
+                "and one version of emugpu on all nodes"
+            )
         former = self._links.get(rank)
         if former is not None:
             former.close()  # the rank's pod was replaced before all ranks had joined

@@ -13,7 +13,7 @@ from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from emulator_runtime.workloads.ranks.clock_offset import ClockOffset
 from emulator_runtime.workloads.ranks.group import Crossing, Start
 from emulator_runtime.workloads.ranks.link import SLICE_S, RankLink
-from emulator_runtime.workloads.ranks.options import RankOptions
+from emulator_runtime.workloads.ranks.options import RANK_PROTOCOL, RankOptions, proof_of
 
 _CONNECT_TIMEOUT_S = 5.0
 _PAUSE_SLICES = 5
@@ -35,7 +35,7 @@ class Member:
         self._offset = ClockOffset()
         self._link: RankLink | None = None
 
-    def join(self, progress: int, gpus: int) -> Start:
+    def join(self, progress: int, gpus: int, secret: str = "") -> Start:
         """Connect to rank 0 and wait for the start. Each attempt looks up the name again: rank 0's pod may start later, and
         the cluster's DNS caches a failed look-up for up to half a minute."""
         give_up_ns = monotonic_ns() + round(self._options.join_timeout_s * NS_PER_S)
@@ -43,7 +43,7 @@ class Member:
         while True:
             self._options.check_joining()
             try:
-                return self._try_join(self._options.join_message(progress, gpus), give_up_ns)
+                return self._try_join(progress, gpus, secret, give_up_ns)
             except _RejectedError:
                 self.close()
                 raise
@@ -95,12 +95,17 @@ class Member:
             self._link.close()
             self._link = None
 
-    def _try_join(self, message: Message, give_up_ns: int) -> Start:
+    def _try_join(self, progress: int, gpus: int, secret: str, give_up_ns: int) -> Start:
         sock = socket.create_connection((self._options.host, self._options.port), _CONNECT_TIMEOUT_S)
         self._link = RankLink(sock, "rank 0")
+        patience_s = max(0.0, (give_up_ns - monotonic_ns()) / NS_PER_S)
+        hello, _ = self._link.receive(patience_s, self._options.check_joining)
+        nonce = hello.get("nonce") if hello.get("version") == RANK_PROTOCOL else None
+        if not isinstance(nonce, str):
+            raise _RejectedError("rank 0 runs another version of emugpu; run one version in all pods")
+        proof = proof_of(secret, nonce, self.rank)
         sent_ns = monotonic_ns()
-        self._link.send(message)
-        patience_s = max(0.0, (give_up_ns - sent_ns) / NS_PER_S)
+        self._link.send(self._options.join_message(progress, gpus, proof))
         start, arrived_ns = self._link.receive(patience_s, self._options.check_joining)
         _raise_for(start)
         self._learn(sent_ns, start, arrived_ns)

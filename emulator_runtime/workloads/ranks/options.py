@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.ipc.frames import Message
 
-RANK_PROTOCOL = 1
+RANK_PROTOCOL = 2
 MAX_NODES = 4096
 JOIN_TIMEOUT_S = 600.0
 BARRIER_TIMEOUT_S = 1800.0
@@ -37,7 +38,7 @@ class RankOptions:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def join_message(self, progress: int, gpus: int) -> Message:
+    def join_message(self, progress: int, gpus: int, proof: str) -> Message:
         return {
             "op": "join",
             "version": RANK_PROTOCOL,
@@ -46,7 +47,13 @@ class RankOptions:
             "work": self.work,
             "progress": progress,
             "gpus": gpus,
+            "proof": proof,
         }
+
+
+def proof_of(secret: str, nonce: str, rank: int) -> str:
+    """What a rank joins with: it shows that it knows the job's secret, and can be used only once. `nonce`: from rank 0."""
+    return hmac.new(secret.encode(), f"{nonce} {rank}".encode(), "sha256").hexdigest()
 
 
 def parse_address(text: str, place: str) -> tuple[str, int]:

@@ -47,13 +47,13 @@ class Later:
 class Served:
     """A node's job socket, served in turns by the test."""
 
-    def __init__(self, node, path, **lookups):
+    def __init__(self, node, path, ranks_key="", **lookups):
         self.node, self.path = node, path
         self.poller = Poller()
         self.files = GrantFiles(path.parent / "grants", lambda: 10**18)
         (path.parent / "grants").mkdir(exist_ok=True)
         self.attaching = Attaching(node.manager, self.files, **lookups)
-        self.jobs = JobService(node.manager, self.attaching)
+        self.jobs = JobService(node.manager, self.attaching, ranks_key=ranks_key)
         self.poller.listen(path, self.jobs.on_message, self.jobs.on_close, on_open=self.jobs.on_open)
         self.clients = []
 
@@ -159,6 +159,20 @@ def test_a_pod_attaches_when_all_is_known(serve, identifier, store, pod, uuids):
     seen = served.jobs.telemetry()
     assert (seen.connections, seen.attached, seen.pending_attaches) == (1, 1, 0)
     assert seen.devices[0].processes[0].pid == pid
+
+
+def test_pods_of_one_job_get_the_same_secret_on_all_nodes_and_others_none_of_it(serve, identifier, pod, uuids):
+    def secret(job_key, ranks_key="key"):
+        served = serve(identifier=identifier, ranks_key=ranks_key)
+        client = served.connect()
+        client.send(attach(served.mint(uuids[0])))
+        identifier.answer(pod("a", job_key=job_key))
+        served.turn()
+        return client.received()[-1].get("ranks_secret")
+
+    assert secret("ns/job/0") == secret("ns/job/1") == secret("ns/job/1/container")
+    assert len({secret("ns/job/0"), secret("other/job/0"), secret("ns/other/0"), secret("ns/job/0", "another key")}) == 4
+    assert (secret("the-pods-uid"), secret("ns/job/0", "")) == (None, None)
 
 
 def test_a_copied_token_is_refused_before_its_owner_has_shown_it_and_stays_the_owners(serve, identifier, pod, uuids):

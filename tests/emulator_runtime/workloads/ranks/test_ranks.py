@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ClusterError, InputError
-from emulator_runtime.ipc.frames import encode
+from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.workloads.ranks.clock_offset import ClockOffset
 from emulator_runtime.workloads.ranks.group import Start
 from emulator_runtime.workloads.ranks.leader import Leader
 from emulator_runtime.workloads.ranks.link import RankLink
 from emulator_runtime.workloads.ranks.member import Member
-from emulator_runtime.workloads.ranks.options import RankOptions, parse_address
+from emulator_runtime.workloads.ranks.options import RANK_PROTOCOL, RankOptions, parse_address, proof_of
 
 FD_SETSIZE = 1024
 
@@ -244,10 +244,45 @@ def test_a_rank_that_does_not_belong_is_told_why(leader, options, in_thread, cha
     good.close()
 
 
+def say_join(sock, options, progress, **changes):
+    """Join as rank 0 expects it, without a secret, over a raw connection."""
+    hello = Decoder().feed(sock.recv(4096))[0]
+    sock.sendall(encode(options.join_message(progress, 1, proof_of("", hello["nonce"], options.rank)) | changes))
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("", "s"), ("t", "s"), ("s", "")])
+def test_a_rank_without_the_secret_is_refused_and_disturbs_nobody(leader, options, in_thread, theirs, ours):
+    joined = in_thread(lambda: leader.join(0, 1, ours))
+    good = Member(options(1))
+    with pytest.raises(ClusterError, match="rank 0 has another secret from its sharing manager"):
+        Member(options(1)).join(0, 1, theirs)
+    good.join(0, 1, ours)
+    assert joined.result() == Start(0, 2)
+    good.close()
+
+
+def test_a_proof_is_of_one_rank_and_of_one_start():
+    proofs = {proof_of(secret, nonce, rank) for secret in ("s", "t") for nonce in ("1", "2") for rank in (1, 2)}
+    assert len(proofs) == 8
+
+
+def test_a_leader_of_another_version_is_named(options, port, in_thread):
+    def greet():
+        with socket.create_server(("127.0.0.1", port)) as listener, contextlib.closing(listener.accept()[0]) as connection:
+            connection.sendall(encode({"op": "hello", "version": 99, "nonce": "n"}))
+            connection.recv(4096)
+
+    server = in_thread(greet)
+    time.sleep(0.1)
+    with pytest.raises(ClusterError, match="rank 0 runs another version of emugpu"):
+        Member(options(1)).join(0, 1)
+    server.result()
+
+
 def test_another_version_is_told_why(leader, options, in_thread, raw):
     joined = in_thread(lambda: leader.join(0, 1))
     sock = raw()
-    sock.sendall(encode(options(1).join_message(0, 1) | {"version": 99}))
+    say_join(sock, options(1), 0, version=99)
     assert b"another version of emugpu" in sock.recv(4096)
     member = Member(options(1))
     member.join(0, 1)
@@ -260,12 +295,12 @@ def test_a_rank_may_come_back_before_the_start(leader, options, in_thread, raw):
     three = {"nodes": 3}
     joined = in_thread(lambda: leader.join(9, 1))
     gone = raw()
-    gone.sendall(encode(options(2, **three).join_message(1, 1)))
+    say_join(gone, options(2, **three), 1)
     time.sleep(0.1)
     gone.close()
     time.sleep(0.1)
     for progress in (7, 8):
-        raw().sendall(encode(options(1, **three).join_message(progress, 1)))
+        say_join(raw(), options(1, **three), progress)
         time.sleep(0.1)
     member = Member(options(2, **three))
     assert member.join(9, 1) == Start(8, 3)
@@ -313,6 +348,7 @@ def test_a_wrong_answer_of_rank_0(options, port, in_thread):
         with socket.create_server(("127.0.0.1", port)) as listener:
             connection = listener.accept()[0]
             with contextlib.closing(connection):
+                connection.sendall(encode({"op": "hello", "version": RANK_PROTOCOL, "nonce": "n"}))
                 connection.recv(4096)
                 for message in messages:
                     connection.sendall(message)
