@@ -35,8 +35,8 @@ class Experiment:
     estimates: Estimates
     known: tuple[str, int] = ("oracle", 0)
     """The value of `--estimates`, and the seed of the errors."""
-    elastic: bool = True
-    """Whether the cluster on which it is observed can change a job's number of GPUs."""
+    as_pods: bool = False
+    """Whether it is observed with jobs as pods run them, see `in_pods`."""
 
     @classmethod
     def load(
@@ -69,12 +69,13 @@ class Experiment:
         return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
 
     def in_pods(self) -> Experiment:
-        """The same experiment with jobs as pods run them: on a fixed number of GPUs, which exchange gradients."""
-        return replace(self.of(self.workload.exchanging(), self.spec, self.known), elastic=False)
+        """The same experiment with jobs as pods run them: their GPUs exchange gradients, and only elastic jobs may change their
+        batch size."""
+        return replace(self.of(self.workload.exchanging(), self.spec, self.known), as_pods=True)
 
     def on(self, spec: ClusterSpec) -> Experiment:
         """The same experiment on a cluster that differs only in node names and costs."""
-        return replace(self.of(self.workload, spec, self.known), elastic=self.elastic)
+        return replace(self.of(self.workload, spec, self.known), as_pods=self.as_pods)
 
     def described(self, workload: str, cluster: str, clock: str, stretch: float) -> dict[str, Any]:
         """The inputs, for a report's header and the summary; `workload` and `cluster` are display names."""
@@ -110,7 +111,7 @@ class Experiment:
 
     def simulate(self, policy: str, *, progress: Progress | None = None, explain: Explain | None = None) -> RunRecord:
         """The predicted run of a `--policy` value."""
-        cluster = SimulatedCluster(self.truth, self.spec.costs, elastic=self.elastic)
+        cluster = SimulatedCluster(self.truth, self.spec.costs, any_batch=not self.as_pods)
         return self._run(policy, lambda: cluster, 0, progress, explain)
 
     def observe(

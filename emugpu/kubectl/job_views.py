@@ -43,8 +43,8 @@ class ConditionView:
 class JobView:
     """One EmuJob. Points in time with `_s` are seconds since 1970, None: it hasn't happened; durations are seconds.
 
-    `job_id`: its name in its workload; `reason`: why it runs or waits. `assumed_runs`: if there are no `runs`, from its start to
-    its end on unknown devices (EmuJobStatus.assumed_runs).
+    `job_id`: its name in its workload; `unit`: in what `steps` are counted, steps or samples; `reason`: why it runs or waits.
+    `assumed_runs`: if there are no `runs`, from its start to its end on unknown devices (EmuJobStatus.assumed_runs).
     """
 
     namespace: str
@@ -60,6 +60,7 @@ class JobView:
     nodes: str
     steps: int
     steps_done: int
+    unit: str
     submitted_s: float | None
     started_s: float | None
     finished_s: float | None
@@ -129,6 +130,7 @@ def job_view(document: Mapping[str, Any]) -> JobView:
         nodes=status.node,
         steps=status.steps or job.steps,
         steps_done=status.steps_done,
+        unit=status.progress_unit,
         submitted_s=seconds_of(job.created) if submitted_s is None else submitted_s,
         started_s=_seconds(status.started_ns),
         finished_s=_seconds(status.finished_ns),

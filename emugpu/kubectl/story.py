@@ -85,7 +85,7 @@ def _beginning(job: JobView) -> Iterator[StoryLine]:
     if job.submitted_s is None:
         return
     by = f", for scheduler {job.scheduler} (actuator {job.actuator})" if job.scheduler else ""
-    yield StoryLine(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} steps{by}")
+    yield StoryLine(job.submitted_s, "job", f"submitted: {counted(job.gpus, 'GPU')}, {job.steps} {job.unit}{by}")
     if job.predicted_jct_s is not None:
         predicted = (
             f"{job.predicted_by or 'the scheduler'} predicts {duration(job.predicted_jct_s)} from submission to end"
@@ -95,7 +95,7 @@ def _beginning(job: JobView) -> Iterator[StoryLine]:
 
 def _end(job: JobView) -> Iterator[StoryLine]:
     if job.finished_s is not None and job.phase == "Failed":
-        yield StoryLine(job.finished_s, "job", f"failed, {job.steps_done}/{job.steps} steps done", warning=True)
+        yield StoryLine(job.finished_s, "job", f"failed, {job.steps_done}/{job.steps} {job.unit} done", warning=True)
     elif job.finished_s is not None:
         yield StoryLine(job.finished_s, "job", f"finished{_took(job)}")
 

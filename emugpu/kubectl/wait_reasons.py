@@ -46,7 +46,7 @@ def _own_words(job: JobView, document: Mapping[str, Any]) -> Iterator[str]:
             yield condition.message
     if job.phase == "Preempted":
         often = counted(job.preemptions, "time")
-        yield f"its GPUs were taken away, {often} so far; the {job.steps_done} steps that are done are kept"
+        yield f"its GPUs were taken away, {often} so far; the {job.steps_done} {job.unit} that are done are kept"
 
 
 def _of_pod(pod: Json) -> Iterator[str]:

@@ -157,6 +157,11 @@ class JobSpec:
         """The length of the job."""
         return self.steps * self.batch_size
 
+    @property
+    def elastic(self) -> bool:
+        """Whether a policy may choose its number of GPUs or of nodes, in at least one configuration."""
+        return any(configuration.elastic for configuration in self.configurations)
+
     def work_on(self, name: str, gpus: int, batch_size: int = 0) -> Work:
         """The work of the configuration `name` on `gpus` GPUs, in steps of `batch_size` samples (0: as submitted).
 

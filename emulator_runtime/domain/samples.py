@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_SAMPLES = 2**53
+"""The longest job: Redis keeps progress as floating-point numbers, which are exact up to here."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSamples:
@@ -27,3 +30,9 @@ class RunSamples:
     def done(self, steps_done: int) -> int:
         """How many samples are done when `steps_done` steps are, during this run or at its end."""
         return min(self.total, self.first_sample + (steps_done - self.first_step) * self.batch_size)
+
+    def steps_at(self, samples_done: int) -> int:
+        """How many steps are done when `samples_done` samples are: the inverse of `done`. A half of a step is none."""
+        if samples_done >= self.total:
+            return self.steps
+        return self.first_step + (samples_done - self.first_sample) // self.batch_size

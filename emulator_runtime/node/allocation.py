@@ -5,7 +5,8 @@
 
 `cpu_milli` and `memory_bytes` are emulated amounts of each node; 0 or missing: those of the job's configuration. The scheduler
 may change them while the job runs. `devices` are those of all nodes; `milli` (thousandths of the device) and `priority` have a
-number for each of them, or are missing where nobody shares them. `row`: the job's place in its workload.
+number for each of them, or are missing where nobody shares them. `row`: the job's place in its workload. An elastic job also
+has `gpus`, its GPUs on each node, and `batch_size`, the samples of a step on all of them, if it differs from the submitted one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ ALLOCATION_ANNOTATION = "emugpu.dev/allocation"
 _MOST_NODES = 1024
 _MOST_PRIORITY = 2**31
 _WHOLE_MILLI = 1000
+_MOST_GPUS = 1024
+_MOST_BATCH_SIZE = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Where and how a job runs; `devices` empty: whichever the kubelet takes. `nodes` empty: not stated."""
+    """Where and how a job runs; `devices` empty: whichever the kubelet takes. `nodes` empty: not stated. `gpus` and
+    `batch_size` 0: those of the configuration."""
 
     configuration: str = ""
     nodes: tuple[str, ...] = ()
@@ -34,6 +38,8 @@ class Allocation:
     milli: tuple[int, ...] = ()
     priority: tuple[int, ...] = ()
     row: int = 0
+    gpus: int = 0
+    batch_size: int = 0
 
     @property
     def host(self) -> HostShare:
@@ -51,6 +57,7 @@ class Allocation:
         }
         if self.milli:
             document |= {"milli": list(self.milli), "priority": list(self.priority), "row": self.row}
+        document |= {name: value for name, value in (("gpus", self.gpus), ("batch_size", self.batch_size)) if value}
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -74,6 +81,8 @@ class Allocation:
                 each.whole(least=-_MOST_PRIORITY, most=_MOST_PRIORITY) for each in _elements(members, "priority")
             ),
             row=_amount(members, "row"),
+            gpus=_amount(members, "gpus", _MOST_GPUS),
+            batch_size=_amount(members, "batch_size", _MOST_BATCH_SIZE),
         )
         for name in ("milli", "priority"):
             if (numbers := len(getattr(found, name))) not in (0, len(found.devices)):
@@ -81,8 +90,8 @@ class Allocation:
         return found
 
 
-def _amount(members: dict[str, Field], name: str) -> int:
-    return members[name].whole() if name in members else 0
+def _amount(members: dict[str, Field], name: str, most: int = 2**53) -> int:
+    return members[name].whole(most=most) if name in members else 0
 
 
 def _elements(members: dict[str, Field], name: str) -> list[Field]:

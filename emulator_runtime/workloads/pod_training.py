@@ -16,6 +16,7 @@ from typing import Protocol
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import NS_PER_S
@@ -64,8 +65,22 @@ class Observer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CountedDevices:
+    """The manager's device time for steps, each known to it by the progress before it: in samples for an elastic job."""
+
+    manager: DeviceTime
+    samples: RunSamples
+
+    def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease:
+        return self.manager.lease(self.samples.done(step), duration_ns, issue_ns, remaining_ns)
+
+    def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
+        self.manager.queue(self.samples.done(step), duration_ns, issue_ns, remaining_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """How a run ended: finished, or stopped and by whom."""
+    """How a run ended: finished, or stopped and by whom. `steps_done`: the job's progress, in samples if it counts those."""
 
     finished: bool
     steps_done: int
@@ -96,6 +111,8 @@ class PodTraining:
         self._clock, self._group = dependencies.clock, dependencies.group
         self._stop, self._observer = dependencies.stop, dependencies.observer
         self._done: int | None = None
+        self._samples = request.run_from(0)
+        self._step = 0
         self._layout: Layout | None = None
         self._host = request.host
         self._paced_ns = 0
@@ -106,7 +123,7 @@ class PodTraining:
 
     @property
     def steps_done(self) -> int:
-        """The number of finished steps; 0 if the run ended before it was known."""
+        """The job's progress: finished steps, or samples if it counts those; 0 if the run ended before it was known."""
         return self._done or 0
 
     @property
@@ -138,16 +155,17 @@ class PodTraining:
     def _run(self) -> PodOutcome:
         with self._stop.interruptible():
             self._manager.attach(None)
-        self._done = min(self._manager.steps_done, self._request.steps)
+        self._done = min(self._manager.steps_done, self._request.length)
         try:
             start = self._group.join(self._done, len(self._manager.devices), self._manager.ranks_secret)
         except ClusterError:
-            if self._done < self._request.steps:
+            if self._done < self._request.length:
                 raise
             return (
                 self._finish()
             )  # all ranks had done the last step, otherwise it wouldn't count: nothing is left to do
-        self._done = start.first
+        self._done, self._samples = start.first, self._request.run_from(start.first)
+        self._step = self._samples.first_step
         outcome = self._steps(self._prepare(start))
         if outcome.finished:
             self._group.farewell()
@@ -171,12 +189,11 @@ class PodTraining:
                 self._manager.attach(start.first)
             if self.plan.peak_bytes:
                 self._manager.reserve(self.plan.persistent_bytes, self.plan.peak_bytes)
-        return self.plan.times(self._request.steps)
+        return self.plan.times(self._samples.steps)
 
     def _steps(self, times: StepTimes) -> PodOutcome:
-        assert self._done is not None
         loop = StepLoop(
-            self._manager,
+            CountedDevices(self._manager, self._samples),
             self._wait,
             self._group,
             asked_to_stop=lambda: self._stop.asked,
@@ -185,9 +202,9 @@ class PodTraining:
             stepped=self._count,
             lags=self.lags,
         )
-        start = self._group.barrier(self._done, self._clock.now_ns(), stop=self._stop.asked)
+        start = self._group.barrier(self._step, self._clock.now_ns(), stop=self._stop.asked)
         self.seen.begin(start.end_ns)
-        ended = loop.run(times, self._done, start)
+        ended = loop.run(times, self._step, start)
         if ended.stopped_by == MANAGER:
             self._group.leave(f"the sharing manager told rank {self._group.rank} to stop")
         return self._stopped(ended.stopped_by) if ended.stopped_by else self._finish()
@@ -204,13 +221,13 @@ class PodTraining:
         self._host, self._share_changed = host, True
         self.plan = plan_step(self._request, replace(self._layout, host=host), self._dependencies.profiles)
         self._observer.share_changed(step, host, self.plan)
-        return self.plan.times(self._request.steps)
+        return self.plan.times(self._samples.steps)
 
     def _count(self, lease: Lease, times: StepTimes) -> None:
         """Record a step that all ranks have done."""
-        assert self._done is not None
-        seen_ns, step = self._clock.now_ns(), self._done
-        self._done += 1
+        seen_ns, step = self._clock.now_ns(), self._step
+        self._step += 1
+        self._done = self._samples.done(self._step)
         self._paced_ns += max(times.device_ns(step), times.input_ns) + times.host_ns
         self.seen.add(seen_ns)
         self._observer.stepped(StepRecord(step, lease.start_ns, lease.end_ns, seen_ns))
@@ -227,8 +244,8 @@ class PodTraining:
 
     def _finish(self) -> PodOutcome:
         with self._stop.interruptible():
-            self._manager.finish(self._request.steps)
-        return PodOutcome(finished=True, steps_done=self._request.steps)
+            self._manager.finish(self._request.length)
+        return PodOutcome(finished=True, steps_done=self._request.length)
 
     def _stopped(self, who: str) -> PodOutcome:
         """Release the devices, on a new connection: the old one may have a pending request."""

@@ -85,6 +85,17 @@ def emujob_document(job: JobSpec, name: str, to: RunTarget, batch: str = "", cre
             f"has configurations with different numbers of GPUs, and actuator {to.actuator} can't choose among them"
         )
         raise InputError(f"job {job.job_id!r}", f"{problem}; use actuator jobs")
+    if to.scheduler and to.actuator != "jobs" and job.elastic:
+        problem = f"its number of GPUs may change, and with actuator {to.actuator} pods keep theirs; use actuator jobs"
+        raise InputError(f"job {job.job_id!r}: max_gpus", problem)
+    if any(way.max_tasks > way.min_tasks for way in ways):
+        problem = "an EmuJob keeps its number of pods (spec.nodes); leave the column out, or observe it on this machine"
+        raise InputError(f"job {job.job_id!r}: max_nodes", problem)
+    if to.scheduler and job.elastic and len({type(job.work[way.name]) for way in ways}) > 1:
+        problem = (
+            "a job whose number of GPUs may change counts samples, and a stated duration has none; remove the column"
+        )
+        raise InputError(f"job {job.job_id!r}: cpu_duration_s", problem)
     if len({way.min_tasks for way in ways}) > 1:
         problem = (
             "has configurations with different numbers of pods; an EmuJob has one number (spec.nodes): keep one of them"
@@ -111,7 +122,7 @@ def emujob_document(job: JobSpec, name: str, to: RunTarget, batch: str = "", cre
             "steps": job.steps,
             **({"nodes": ways[0].min_tasks} if ways[0].min_tasks > 1 else {}),
             "scheduler": _scheduler(to),
-            "configurations": [_configuration(job, way) for way in ways],
+            "configurations": [_configuration(job, way, elastic=bool(to.scheduler)) for way in ways],
         },
     }
 
@@ -140,8 +151,12 @@ def _label(text: str) -> str:
     return (label if label[:1].isalpha() else f"j-{label}")[:_MAX_NAME].strip("-")
 
 
-def _configuration(job: JobSpec, way: Configuration) -> Json:
+def _configuration(job: JobSpec, way: Configuration, *, elastic: bool) -> Json:
+    """`elastic`: with the range of GPUs, from which a job-level scheduler may choose."""
     resources: Json = {"emuGPU": way.gpus, "cpu": f"{way.cpu_milli}m", "memory": str(way.memory_bytes)}
+    if elastic and len(way.gpu_range) > 1:
+        fewest, most = way.gpu_range.start, way.gpu_range[-1]
+        resources |= {"minEmuGPU": fewest // way.min_tasks, "maxEmuGPU": most // way.min_tasks}
     types = {"gpuTypes": list(way.gpu_types)} if way.gpu_types else {}
     return {"name": way.name, "resources": resources, **types, "profile": _profile(job, way)}
 

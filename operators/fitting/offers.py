@@ -96,7 +96,10 @@ def _types_of(
         try:
             types[gpu_type] = _memory_needed(spec, configuration, gpu_type, profiles)
         except BeyondProfileError as error:
-            limits = _beyond(error.what, (error.first, error.last), configuration, spec.nodes)
+            gpus = next(
+                each for each in _extremes(spec, configuration) if _part(configuration, each) == error.batch_size
+            )
+            limits = _beyond(error.what, (error.first, error.last), configuration, gpus)
             problem = f"{limits}, or apply a pool of a GPU type that was measured further"
         except EmuGpuError as error:
             problem = str(error)
@@ -110,15 +113,22 @@ def _misstated(spec: EmuJobSpec, configuration: Configuration, profiles: Profile
         return ""
     try:
         known = profiles.gpu_types_of(model)
-        batch = batch_per_gpu(configuration.batch_size, configuration.gpus * spec.nodes, "batchSize")
+        batch_per_gpu(configuration.batch_size, configuration.gpus * spec.nodes, "batchSize")
     except InputError as error:
         return str(error)
+    if (most := _extremes(spec, configuration)[-1]) > configuration.batch_size:
+        samples = configuration.batch_size
+        return (
+            f"maxEmuGPU: a step has {samples} samples (batchSize), so at most {samples} GPUs can have one, not {most}"
+        )
     ranges = [_measured(model, gpu_type, profiles) for gpu_type in configuration.gpu_types or known]
     measured = [found for found in ranges if found is not None]
-    if not measured or any(first <= batch <= last for first, last in measured):
-        return ""
-    what = f"{model} on {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else model
-    return _beyond(what, (min(measured)[0], max(last for _, last in measured)), configuration, spec.nodes)
+    for gpus in _extremes(spec, configuration):
+        batch = _part(configuration, gpus)
+        if measured and not any(first <= batch <= last for first, last in measured):
+            what = f"{model} on {' or '.join(configuration.gpu_types)}" if configuration.gpu_types else model
+            return _beyond(what, (min(measured)[0], max(last for _, last in measured)), configuration, gpus)
+    return ""
 
 
 def _measured(model: str, gpu_type: str, profiles: ProfileTable) -> tuple[int, int] | None:
@@ -129,10 +139,21 @@ def _measured(model: str, gpu_type: str, profiles: ProfileTable) -> tuple[int, i
         return None
 
 
-def _beyond(what: str, measured: tuple[int, int], configuration: Configuration, nodes: int) -> str:
+def _extremes(spec: EmuJobSpec, configuration: Configuration) -> tuple[int, ...]:
+    """The fewest and the most GPUs of the whole job; one number unless it is elastic."""
+    each = dict.fromkeys((configuration.gpu_range.start, configuration.gpu_range[-1]))
+    return tuple(gpus * spec.nodes for gpus in each)
+
+
+def _part(configuration: Configuration, gpus: int) -> int:
+    """The samples of one step on the GPU that has most of them."""
+    return -(-configuration.batch_size // gpus)
+
+
+def _beyond(what: str, measured: tuple[int, int], configuration: Configuration, gpus: int) -> str:
     """The message for a batch size outside of the measured range. An EmuJob's batchSize is that of all its GPUs together."""
-    gpus, (first, last) = configuration.gpus * nodes, measured
-    batch = configuration.batch_size // gpus
+    first, last = measured
+    batch = _part(configuration, gpus)
     measurement = f"{what} was measured at batch sizes {first} to {last} on a GPU, not at {batch}"
     return f"batchSize: {measurement}; give {first * gpus} to {last * gpus} for {gpus} GPU{'s' * (gpus > 1)}"
 
@@ -140,9 +161,10 @@ def _beyond(what: str, measured: tuple[int, int], configuration: Configuration, 
 def _memory_needed(spec: EmuJobSpec, configuration: Configuration, gpu_type: str, profiles: ProfileTable) -> int:
     if not configuration.model:
         return configuration.gpu_memory_bytes
-    request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size)
-    layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
-    return plan_step(request, layout, profiles).peak_bytes
+    samples = spec.length if spec.elastic else 0
+    request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size, samples=samples)
+    layouts = (Layout((gpu_type,) * (gpus // spec.nodes), gpus, spec.nodes) for gpus in _extremes(spec, configuration))
+    return max(plan_step(request, layout, profiles).peak_bytes for layout in layouts)
 
 
 def _problem(

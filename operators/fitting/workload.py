@@ -76,6 +76,8 @@ def _configuration(configuration: Configuration, nodes: int, types: Mapping[str,
         max_tasks=nodes,
         best_cpu_milli=max(configuration.cpu_milli, best.cpu_milli) if best is not None else 0,
         best_memory_bytes=max(configuration.memory_bytes, best.memory_bytes) if best is not None else 0,
+        min_gpus=configuration.gpu_range.start * nodes if configuration.elastic else 0,
+        max_gpus=configuration.gpu_range[-1] * nodes if configuration.elastic else 0,
     )
 
 

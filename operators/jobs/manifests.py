@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
-from emulator_runtime.workloads.command.arguments import CONFIGURATION_VARIABLE
+from emulator_runtime.workloads.command.arguments import BATCH_SIZE_VARIABLE, CONFIGURATION_VARIABLE
 from emulator_runtime.workloads.stopping import GRACE_S
 from operators.kube.api import EMUJOB, Json
 from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
-from operators.objects.names import CONFIGURATION, CONTAINER, GATE
+from operators.objects.names import BATCH_SIZE, CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
 from operators.pools.labels import OWN_PREFIX, label_value
 
@@ -86,7 +86,7 @@ def arguments(job: EmuJob, spec: EmuJobSpec) -> list[str]:
         work = [part for c in spec.configurations for part in ("--configuration", f"{c.name}={' '.join(_work(c))}")]
     name = job.key.name
     ranks = ["--nodes", str(spec.nodes), "--rendezvous", f"{name}-0.{name}:{RENDEZVOUS_PORT}"]
-    return ["train", "--steps", str(spec.steps), *work, *(ranks if spec.nodes > 1 else [])]
+    return ["train", f"--{spec.unit}", str(spec.length), *work, *(ranks if spec.nodes > 1 else [])]
 
 
 def _work(configuration: Configuration) -> list[str]:
@@ -127,7 +127,7 @@ def _pod_spec(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configurati
         "image": spec.image or images.image,
         "imagePullPolicy": spec.pull_policy or images.pull_policy,
         "args": arguments(job, spec),
-        "env": [*(dict(variable) for variable in spec.template.env), _configuration_variable()],
+        "env": [*(dict(variable) for variable in spec.template.env), *_variables(spec)],
         "resources": _resources(spec, chosen),
         "securityContext": confined,
         "terminationMessagePolicy": "FallbackToLogsOnError",  # for the EmuJob's condition Failed
@@ -178,9 +178,12 @@ def _affinity(job: EmuJob, spec: EmuJobSpec, types: Sequence[str]) -> Json:
     return found
 
 
-def _configuration_variable() -> Json:
-    path = f"metadata.annotations['{CONFIGURATION}']"
-    return {"name": CONFIGURATION_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+def _variables(spec: EmuJobSpec) -> Iterator[Json]:
+    """What a scheduler may choose for each run, from the annotations of the pod."""
+    chosen = {CONFIGURATION_VARIABLE: CONFIGURATION} | ({BATCH_SIZE_VARIABLE: BATCH_SIZE} if spec.elastic else {})
+    for name, annotation in chosen.items():
+        path = f"metadata.annotations['{annotation}']"
+        yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _on_exit(code: int, action: str) -> Mapping[str, object]:

@@ -104,7 +104,7 @@ class Observer:
             name=emujob.key.name,
             submitted_ns=submitted_ns,
             tasks=spec.nodes,
-            steps=spec.steps,
+            steps=spec.length,
             gpus=gpus,
             isolated_s=isolated,
             policy=emujob.policy,

@@ -255,4 +255,4 @@ def _events(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Eve
 
 
 def _progress(status: Mapping[str, Any]) -> str:
-    return f"{status.get('progress', '')} steps done".strip()
+    return f"{status.get('progress', '')} {status.get('progressUnit', 'steps')} done".strip()

@@ -94,7 +94,9 @@ def status_of(
     known = _known(before, seen.outcome)
     status |= _times(before, seen, known)
     if spec is not None or "steps" in before:
-        status |= _progress(before, whole_at(before, "steps") if spec is None else spec.steps, known, phase)
+        status |= _progress(before, whole_at(before, "steps") if spec is None else spec.length, known, phase)
+        unit = text_at(before, "progressUnit") if spec is None else spec.unit
+        status |= {"progressUnit": unit} if unit == "samples" else {}
     if spec is not None:
         status |= _place(before, emujob, spec, seen, phase)
     else:
@@ -225,8 +227,10 @@ def _place(before: Mapping[str, Any], emujob: EmuJob, spec: EmuJobSpec, seen: Jo
     allocation = read_allocation(latest, f"Job {emujob.key}: {emujob.key.name}")
     nodes = sorted({pod.node for pod in seen.pods if pod.node and not pod.rejected})
     if allocation is not None and spec.actuator != "none":
-        gpus = spec.configuration(allocation.configuration).gpus * spec.nodes
-        found = allocation_status(allocation, gpus)
+        configuration = spec.configuration(allocation.configuration)
+        each = allocation.gpus if allocation.gpus in configuration.gpu_range else configuration.gpus
+        gpus, batch_size = each * spec.nodes, allocation.batch_size or configuration.batch_size
+        found = allocation_status(allocation, gpus, batch_size if spec.elastic else 0)
     elif nodes:
         amounts = {"cpu": f"{configuration.cpu_milli}m", "memory": str(configuration.memory_bytes)}
         found = {"configuration": configuration.name, "nodes": nodes, "gpus": gpus, **amounts, "devices": []}

@@ -18,8 +18,8 @@ def read_allocation(text: str, place: str) -> Allocation | None:
     return found if found is not None and found.configuration and found.nodes else None
 
 
-def allocation_status(allocation: Allocation, gpus: int) -> Mapping[str, Any]:
-    """The status member; `gpus` of the whole job."""
+def allocation_status(allocation: Allocation, gpus: int, batch_size: int) -> Mapping[str, Any]:
+    """The status member; `gpus` of the whole job. `batch_size`: of an elastic job, else 0."""
     return {
         "configuration": allocation.configuration,
         "nodes": list(allocation.nodes),
@@ -27,4 +27,5 @@ def allocation_status(allocation: Allocation, gpus: int) -> Mapping[str, Any]:
         "cpu": f"{allocation.cpu_milli}m",
         "memory": str(allocation.memory_bytes),
         "devices": list(allocation.devices),
+        **({"batchSize": batch_size} if batch_size else {}),
     }

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from annotated_types import Interval, Len
 from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
 
+from emulator_runtime.domain.samples import MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
 from operators.objects.custom_resource import (
@@ -68,14 +69,48 @@ Cpus = Annotated[int, quantity_type(1000, "CPUs as a quantity, such as 4 or 500m
 Memory = Annotated[int, quantity_type(1, "memory as a quantity of bytes, such as 16Gi")]
 
 
+RangeOfGpus = Annotated[Int32, Interval(ge=1, le=128)]
+_GPUS = "(has(self.emuGPU) ? self.emuGPU : 1)"
+"""CEL: the GPUs with which a job is submitted."""
+
+
 class Resources(Part):
     """Emulated amounts of each node of the job."""
+
+    rules = (
+        Rule(
+            "minEmuGPU: must be at most emuGPU, with which the job is submitted",
+            f"!has(self.minEmuGPU) || self.minEmuGPU <= {_GPUS}",
+            lambda resources: resources.least_gpus <= resources.gpus,
+            at="minEmuGPU",
+        ),
+        Rule(
+            "maxEmuGPU: must be at least emuGPU, with which the job is submitted",
+            f"!has(self.maxEmuGPU) || self.maxEmuGPU >= {_GPUS}",
+            lambda resources: not resources.has("most_gpus") or resources.most_gpus >= resources.gpus,
+            at="maxEmuGPU",
+        ),
+    )
 
     gpus: Annotated[Int32, Interval(ge=0, le=128)] = Field(
         1, alias="emuGPU", description="Emulated GPUs; 1 where this is absent."
     )
     cpu_milli: Cpus = Field(0, alias="cpu", description="Emulated CPUs, such as 4 or 500m.")
     memory_bytes: Memory = Field(0, alias="memory", description="Emulated memory, such as 16Gi.")
+    least_gpus: RangeOfGpus = Field(
+        0,
+        alias="minEmuGPU",
+        description="Of an elastic job, whose job-level scheduler chooses its GPUs for each run: the fewest; emuGPU where this "
+        "is absent. CPUs and memory are in proportion.",
+    )
+    most_gpus: RangeOfGpus = Field(
+        0, alias="maxEmuGPU", description="Of an elastic job, the most emulated GPUs; emuGPU where this is absent."
+    )
+
+    @property
+    def ranged(self) -> bool:
+        """Whether a range of GPUs is stated."""
+        return self.has("least_gpus") or self.has("most_gpus")
 
 
 class Knot(Part):
@@ -172,6 +207,12 @@ def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
     )
 
 
+def _ranged(path: str) -> str:
+    """CEL: whether the resources of this job or configuration have a range of GPUs."""
+    members = (f"has({path}.resources.{name})" for name in ("minEmuGPU", "maxEmuGPU"))
+    return f"has({path}.resources) && ({' || '.join(members)})"
+
+
 def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
     """Rules between resources and profile. `path` of the profile in CEL, `way`: what has them, for people."""
     rules = [
@@ -180,7 +221,13 @@ def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
             f"!has({path}.model) || !has(self.resources) || !has(self.resources.emuGPU) || self.resources.emuGPU > 0",
             lambda way: not way.model or way.resources.gpus > 0,
             at="resources.emuGPU",
-        )
+        ),
+        Rule(
+            f"resources: minEmuGPU and maxEmuGPU are for a {way} with a model, whose speed on any number of GPUs is known",
+            f"has({path}.model) || !({_ranged('self')})",
+            lambda way: way.model or not way.resources.ranged,
+            at="resources",
+        ),
     ]
     for name, amount in (("cpu", "cpu_milli"), ("memory", "memory_bytes")):
         rules.append(
@@ -227,6 +274,15 @@ class Configuration(Part):
     @property
     def gpus(self) -> int:
         return self.resources.gpus
+
+    @property
+    def gpu_range(self) -> range:
+        """The numbers of GPUs of each node on which it can run."""
+        return range(self.resources.least_gpus or self.gpus, (self.resources.most_gpus or self.gpus) + 1)
+
+    @property
+    def elastic(self) -> bool:
+        return len(self.gpu_range) > 1
 
     @property
     def cpu_milli(self) -> int:
@@ -308,6 +364,10 @@ _SHORT_FIELDS = (
 )
 
 
+_ANY_RANGED = f"{_ranged('self')} || has(self.configurations) && self.configurations.exists(c, {_ranged('c')})"
+"""CEL: whether a configuration of the job has a range of GPUs."""
+
+
 class EmuJobSpec(Work):
     """What a user asks for. The short form (model and resources directly in the spec) is one configuration."""
 
@@ -324,6 +384,25 @@ class EmuJobSpec(Work):
             "write either spec.gpuType or spec.gpuTypes",
             "!has(self.gpuType) || !has(self.gpuTypes)",
             lambda spec: not spec.gpu_type or not spec.gpu_types,
+        ),
+        Rule(
+            "minEmuGPU and maxEmuGPU need scheduler.actuator jobs: a job-level scheduler chooses the number, and the pods of "
+            "other actuators keep theirs",
+            f"!({_ANY_RANGED}) || self.scheduler.actuator == 'jobs'",
+            lambda spec: not spec.ranged or spec.actuator == "jobs",
+        ),
+        Rule(
+            "minEmuGPU and maxEmuGPU need a model with the same batchSize in all configurations: progress is counted in samples",
+            f"!({_ANY_RANGED}) || !has(self.configurations) || self.configurations.all(c, has(c.profile.batchSize) && "
+            "c.profile.batchSize == self.configurations[0].profile.batchSize)",
+            lambda spec: not spec.ranged or len({c.batch_size for c in spec.configurations}) == 1,
+        ),
+        Rule(
+            f"minEmuGPU and maxEmuGPU: steps with batchSize samples each may have {MAX_SAMPLES} samples together",
+            f"!({_ANY_RANGED}) || (has(self.batchSize) ? self.steps <= {MAX_SAMPLES} / self.batchSize : "
+            "self.configurations.all(c, !has(c.profile.batchSize) || "
+            f"self.steps <= {MAX_SAMPLES} / c.profile.batchSize))",
+            lambda spec: not spec.ranged or spec.steps * spec.configurations[0].batch_size <= MAX_SAMPLES,
         ),
         Rule(_FROZEN, " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in _OPTIONAL_AND_FROZEN)),
     )
@@ -397,6 +476,26 @@ class EmuJobSpec(Work):
             ),
         )
 
+    @property
+    def ranged(self) -> bool:
+        """Whether a configuration states a range of GPUs."""
+        return any(configuration.resources.ranged for configuration in self.configurations)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its scheduler chooses its GPUs and its batch size for each run. Then steps of two runs may differ in size."""
+        return any(configuration.elastic for configuration in self.configurations)
+
+    @property
+    def unit(self) -> Literal["steps", "samples"]:
+        """In what its progress is counted, by its pods, managers and status."""
+        return "samples" if self.elastic else "steps"
+
+    @property
+    def length(self) -> int:
+        """The whole job, in that unit."""
+        return self.steps * (self.configurations[0].batch_size if self.elastic else 1)
+
     def configuration(self, name: str) -> Configuration:
         """The configuration of this name; the first one where there is none."""
         return next((c for c in self.configurations if c.name == name), self.configurations[0])
@@ -440,6 +539,7 @@ class AllocationStatus(Report):
     cpu: StrictStr = ""
     memory: StrictStr = ""
     devices: Texts = ()
+    batch_size: Int64 = Field(0, description="Of an elastic job, the samples of one step of this run.")
 
 
 class Predicted(Report):
@@ -460,7 +560,9 @@ class RunStatus(Report):
     from_ns: TimeNs | None = Field(None, alias="from")
     to_ns: TimeNs | None = Field(None, alias="to", description="Absent while it goes on.")
     from_step: Int64 = 0
-    to_step: Int64 = Field(0, description="Steps that were done at its end, or until now.")
+    to_step: Int64 = Field(
+        0, description="Steps that were done at its end, or until now; in samples if the job is elastic."
+    )
     ended: StrictStr = Field(
         "", description="How: finished, released, gone, fenced, suspended, failed, or untold (no event said when)."
     )
@@ -480,8 +582,11 @@ class EmuJobStatus(Report):
     )
     started_ns: TimeNs | None = Field(None, alias="startedAt")
     finished_ns: TimeNs | None = Field(None, alias="finishedAt")
-    steps: Int64 = 0
+    steps: Int64 = Field(0, description="The length of the job, in its progressUnit.")
     steps_done: Int64 = Field(0, description="As of the newest event; refreshed every few seconds while the job runs.")
+    progress_unit: StrictStr = Field(
+        "steps", description="In what steps, stepsDone and the runs count: samples for an elastic job, else steps."
+    )
     steps_done_ns: TimeNs | None = Field(None, alias="stepsDoneAt", description="When that event happened.")
     progress: StrictStr = ""
     gpus: Int32 | None = None
@@ -681,7 +786,7 @@ EmuJob.DEFINITION = Definition(
     columns=(
         Column("Phase", "string", ".status.phase", "Where the job is between submission and its end"),
         Column("GPUs", "integer", ".status.gpus", "Emulated GPUs of the whole job"),
-        Column("Progress", "string", ".status.progress", "Steps done of all steps"),
+        Column("Progress", "string", ".status.progress", "Steps done of all steps; samples if the job is elastic"),
         Column("Predicted", "number", ".status.predictedJCTSeconds.value", "Seconds predicted at submission"),
         Column("Observed", "number", ".status.observedJCTSeconds", "Observed job completion time in seconds"),
         Column("Node", "string", ".status.node", "Where its pods run"),

@@ -10,6 +10,8 @@ from emulator_runtime.node.allocation import ALLOCATION_ANNOTATION
 
 CONFIGURATION = "emugpu.dev/configuration"
 """Annotation of the pod template: the name of the configuration to run."""
+BATCH_SIZE = "emugpu.dev/batch-size"
+"""Annotation of the pod template of an elastic job: the samples of one step of this run."""
 ALLOCATION = ALLOCATION_ANNOTATION
 """Annotation of the pod template: what a job-level scheduler gave the job (emulator_runtime/node/allocation.py)."""
 EXPERIMENT_LABEL = "emugpu.dev/experiment"

@@ -25,7 +25,7 @@ from operators.objects.forms import (
     is_value,
     text_type,
 )
-from operators.objects.names import ALLOCATION, CONFIGURATION
+from operators.objects.names import ALLOCATION, BATCH_SIZE, CONFIGURATION
 
 _BATCH = "batch.kubernetes.io/"
 """Labels with this prefix are reserved for the Job; annotations with it are not."""
@@ -62,7 +62,7 @@ def _size_of(annotations: Mapping[str, str]) -> int:
 
 _LABELS = _keys_of("labels", ("job-name", "controller-uid", JOB_LABEL, JOB_UID_LABEL), _BATCH)
 _ANNOTATIONS = (
-    *_keys_of("annotations", (CONFIGURATION, ALLOCATION)),
+    *_keys_of("annotations", (CONFIGURATION, BATCH_SIZE, ALLOCATION)),
     Rule(
         f"must have at most {_MOST_ANNOTATIONS_BYTES} bytes together",
         holds=lambda annotations: _size_of(annotations) <= _MOST_ANNOTATIONS_BYTES,

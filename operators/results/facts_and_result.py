@@ -29,7 +29,8 @@ class JobFacts:
 
     `uid`: the prefix of its job keys: the uid of an EmuJob (which may need several batch Jobs one after the other), of a batch
     Job without one, or of a pod of neither; `kind` says which. `submitted_ns`: when the operator saw it first. `tasks`: pods that
-    each do all `steps` (0 steps: unknown). `gpus` of each task. `isolated_s`: run time alone on its devices (None: unknown).
+    each do all `steps` (0: unknown; of an elastic job its samples, as wherever its results count steps). `gpus` of each task.
+    `isolated_s`: run time alone on its devices (None: unknown).
     `policy`: the policy's title in a run of an experiment, else the scheduler's name. `failed_ns`, `completed_ns`: when its Job
     failed for good or completed, as Kubernetes reports it. `deleted_ns`: when its object was found missing before the job had
     ended. `experiment`: the label of the experiment's run.

@@ -120,16 +120,21 @@ class Watcher:
         return self._loop_events.steps_done(tracked) if tracked is not None else 0
 
     async def start(self, start: Start) -> None:
-        """Raises NotYetError (a retry helps) if the job can't be started now, or if it isn't known whether it was started."""
+        """Raises NotYetError (a retry helps) if the job can't be started now, or if it isn't known whether it was started, and
+        PlanRefusedError if its step time isn't known."""
         tracked = self._tracked_jobs.in_loop.get(start.job.job_id)
         if tracked is None:
             raise NotYetError(f"job {start.job.job_id!r} no longer exists")
+        if tracked.elastic:
+            self._loop_events.check_times(start.job, start.allocation)
         try:
             await self._enforcer.start(tracked, start.allocation)
         finally:
             self._look_again(tracked)
         tracked.phase = LoopPhase.STARTING
         tracked.allocation, tracked.since_ns = start.allocation, self._loop_events.now_ns()
+        done = start.samples.first_sample if tracked.elastic else start.steps_done
+        tracked.begin_run(start.steps_done, done, start.allocation)
 
     async def stop(self, job_id: str) -> None:
         """Requests the stop and returns; a STOPPED or FINISHED event follows."""
@@ -274,7 +279,7 @@ class Watcher:
         except InputError as error:
             self._complain(tracked, Kind.UNREADABLE, str(error))
             return None
-        tracked.problem = ""
+        tracked.problem, tracked.elastic = "", emujob.spec.elastic
         return spec
 
     def _complain(self, tracked: TrackedJob, kind: Kind, text: str) -> None:

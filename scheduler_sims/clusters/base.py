@@ -49,8 +49,8 @@ ORDER = {
 class Event:
     """An event of a job at `at_ns` of emulated time (on a real cluster: when it was observed).
 
-    `steps_done`: finished steps over all runs. The loop may receive the event later: `at_ns` of FINISHED is the end of the
-    last step, but a cluster delivers it when the devices are free.
+    `steps_done`: finished steps over all runs; `samples_done`: finished samples, None: those of the steps. The loop may receive
+    the event later: `at_ns` of FINISHED is the end of the last step, but a cluster delivers it when the devices are free.
     """
 
     at_ns: int
@@ -59,6 +59,7 @@ class Event:
     row: int
     steps_done: int = 0
     reason: str = ""
+    samples_done: int | None = None
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -96,23 +97,19 @@ class Start:
 class Capabilities:
     """What a cluster can do with a plan; the loop refuses anything else before it acts.
 
-    `sharing`: how each device that several jobs may hold is shared, by UUID. `elastic`: a job may run on other numbers of
-    GPUs and nodes, or with another batch size, than it was submitted with.
+    `sharing`: how each device that several jobs may hold is shared, by UUID. `any_batch`: a job of a model may have another batch
+    size than it was submitted with; if False, an elastic one only.
     """
 
     sharing: Mapping[str, str] = field(default_factory=dict)
-    elastic: bool = True
+    any_batch: bool = True
 
     def refusal(self, job: JobSpec, allocation: Allocation) -> str:
         """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
-        way = job.configuration(allocation.configuration)
-        submitted = (way.total_gpus, way.min_tasks, job.batch_size)
-        planned = (allocation.gpus, len(allocation.tasks), allocation.batch_size or job.batch_size)
-        if not self.elastic and planned != submitted:
-            gpus, nodes, samples = (f"{new} (submitted: {old})" for new, old in zip(planned, submitted, strict=True))
+        if allocation.batch_size not in (0, job.batch_size) and not (self.any_batch or job.elastic):
             return (
-                f"{gpus} GPUs on {nodes} nodes, and steps of {samples} samples; on Kubernetes a job keeps what it was submitted "
-                "with. Simulate the policy, or observe it on a local cluster"
+                f"steps of {allocation.batch_size} samples (submitted: {job.batch_size}); on Kubernetes the batch size of a job "
+                "is fixed unless it is elastic. Give it a range of GPUs (max_gpus in a workload, maxEmuGPU in an EmuJob)"
             )
         shares = [share for task in allocation.tasks for share in task.shares]
         shared = [share for share in shares if share.device in self.sharing]

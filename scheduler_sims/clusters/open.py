@@ -14,9 +14,9 @@ from scheduler_sims.interface.plan import Allocation
 class PresentJob:
     """A job that was in the cluster before, with its history. Times are emulated seconds, `spec.submit_s` too.
 
-    `allocation` None: the job waits. `running_since_s`: when it got that allocation. `step_since_s`: when its present step
-    began. `attained_gpu_s`: GPU-seconds of former runs. `stopping`: a stop was requested. `started`: the allocation has taken
-    effect.
+    `samples_done` None: those of `steps_done` steps as submitted. `allocation` None: the job waits. `running_since_s`: when it
+    got that allocation. `step_since_s`: when its present step began. `attained_gpu_s`: GPU-seconds of former runs.
+    `stopping`: a stop was requested. `started`: the allocation has taken effect.
     """
 
     spec: JobSpec
@@ -28,6 +28,12 @@ class PresentJob:
     preemptions: int = 0
     stopping: bool = False
     started: bool = True
+    samples_done: int | None = None
+
+    @property
+    def samples(self) -> int:
+        """The samples that are done."""
+        return self.steps_done * self.spec.batch_size if self.samples_done is None else self.samples_done
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,17 +62,17 @@ class _StopDelivery:
 class SimulatedCluster:
     """Discrete events over StepTimes, with the costs of ClusterCosts.
 
-    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption. `elastic` False:
-    it predicts for a cluster on which jobs keep their number of GPUs.
+    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption. `any_batch`:
+    see Capabilities.
     """
 
     name = "simulated"
 
     def __init__(
-        self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None, *, elastic: bool = True
+        self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None, *, any_batch: bool = True
     ) -> None:
         self._truth = truth
-        self.capabilities = Capabilities(truth.cluster.sharing, elastic)
+        self.capabilities = Capabilities(truth.cluster.sharing, any_batch)
         self._costs = costs
         self._leases = leases
         self._starts = StartQueue(costs)

@@ -57,10 +57,15 @@ class JobView:
     def samples_total(self) -> int:
         return self.steps_total * self.batch_size
 
+    @property
+    def samples(self) -> RunSamples:
+        """Which samples the steps of the present run process, or those of the next one if it has the submitted batch size."""
+        batch_size = (self.allocation.batch_size if self.allocation else 0) or self.batch_size
+        return RunSamples(self.steps_done, self.samples_done, batch_size, self.samples_total)
+
     def samples_after(self, steps_done: int) -> int:
         """Samples that are done when `steps_done` steps are, in the present run."""
-        batch_size = (self.allocation.batch_size if self.allocation else 0) or self.batch_size
-        return RunSamples(self.steps_done, self.samples_done, batch_size, self.samples_total).done(steps_done)
+        return self.samples.done(steps_done)
 
     def configuration(self, name: str) -> Configuration:
         """The configuration called `name`; KeyError if there is none."""

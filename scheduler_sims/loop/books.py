@@ -86,15 +86,15 @@ class JobBooks:
         self.views[job.spec.job_id] = replace(
             self.views[job.spec.job_id],
             steps_done=job.steps_done,
-            samples_done=job.steps_done * job.spec.batch_size,
+            samples_done=job.samples,
             attained_gpu_s=job.attained_gpu_s,
             preemptions=job.preemptions,
         )
 
-    def progressed(self, job_id: str, steps_done: int) -> None:
-        """Correct the number of finished steps of a queued job."""
-        view = self.views[job_id]
-        self.views[job_id] = replace(view, steps_done=steps_done, samples_done=view.samples_after(steps_done))
+    def progressed(self, event: Event) -> None:
+        """Correct the progress of a queued job."""
+        view = self.views[event.job_id]
+        self.views[event.job_id] = replace(view, steps_done=event.steps_done, samples_done=_samples_done(view, event))
 
     def starting(self, job_id: str, allocation: Allocation) -> None:
         """The loop has asked the cluster to start the job."""
@@ -138,7 +138,7 @@ class JobBooks:
             allocation=None,
             running_since_s=None,
             steps_done=event.steps_done,
-            samples_done=view.samples_after(event.steps_done),
+            samples_done=_samples_done(view, event),
             attained_gpu_s=view.attained_gpu_s + attained,
             queued_since_s=to_s(event.at_ns),
             preemptions=view.preemptions + 1,
@@ -184,3 +184,7 @@ class JobBooks:
             self.spans.clear()
             self.host_spans.clear()
             del self.specs[event.job_id]
+
+
+def _samples_done(view: JobView, event: Event) -> int:
+    return view.samples_after(event.steps_done) if event.samples_done is None else event.samples_done

@@ -55,7 +55,7 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
     _check_gang(configuration, job_id, allocation)
     if configuration.elastic:
         configuration = _resized(configuration, job_id, allocation)
-    _check_batch(spec, job_id, allocation)
+    check_batch(spec, job_id, allocation)
     for task in allocation.tasks:
         _check_task(configuration, job_id, task)
 
@@ -89,7 +89,7 @@ def _resized(configuration: Configuration, job_id: str, allocation: Allocation) 
         raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {allocation.gpus} GPUs: {error}") from None
 
 
-def _check_batch(spec: JobSpec, job_id: str, allocation: Allocation) -> None:
+def check_batch(spec: JobSpec, job_id: str, allocation: Allocation) -> None:
     """Raises PlanRefusedError for a batch size of work without batches, or one that gives a GPU too many samples or none."""
     batch_size, configuration = allocation.batch_size, spec.configuration(allocation.configuration)
     if not batch_size:

@@ -166,7 +166,7 @@ class SchedulerLoop:
         elif isinstance(event, NodesChanged):
             self._renew(event.nodes)
         elif event.what is Happening.PROGRESS:
-            self.books.progressed(event.job_id, event.steps_done)
+            self.books.progressed(event)
             self._changes.add(event.job_id)
         elif event.what is Happening.STARTED:
             self.books.started(event)
@@ -432,9 +432,9 @@ class SchedulerLoop:
             spec, now_ns = self.books.specs[job_id], self._cluster.now_ns()
             self._cluster.start(Start(spec, allocation, now_ns, view.steps_done, later_tasks, view.samples_done))
         except EmuGpuError as error:
+            self.books.not_started(job_id)
             if not error.retry_helps:
                 raise
-            self.books.not_started(job_id)
             self._retry_ns = self._cluster.now_ns() + to_ns(RETRY_S)
             self._decision.refused.append(job_id)
             return

@@ -549,3 +549,53 @@ def test_a_reader_that_goes_away_is_no_crash(from_the_copy: Start, serve: Serve)
     process.stdout = None
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (141, "")
+
+
+ELASTIC = ("train", "--samples", "1000", "--model", "resnet50", "--batch-size", "256")
+
+
+def elastic(environ: dict[str, str], *arguments: str) -> Any:
+    parser = argparse.ArgumentParser()
+    train.add_parser(parser.add_subparsers())
+    return request_of(chosen(parser.parse_args(arguments or ELASTIC), environ))
+
+
+def test_a_job_that_counts_samples_takes_its_batch_size_from_a_variable() -> None:
+    submitted, other = elastic({}), elastic({"EMUGPU_BATCH_SIZE": "128"})
+    assert (submitted.samples, submitted.batch_size, submitted.steps, submitted.unit) == (1000, 256, 4, "sample")
+    assert (other.samples, other.batch_size, other.steps, other.length) == (1000, 128, 8, 1000)
+    fixed = request_of(
+        chosen(parsed("--model", "resnet50", "--batch-size", "64"), {"EMUGPU_BATCH_SIZE": "128"})
+    )  # a job that counts steps has one batch size
+    assert (fixed.batch_size, fixed.unit, fixed.length) == (64, "step", 5)
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "message"),
+    [
+        ({"EMUGPU_BATCH_SIZE": "many"}, (), "EMUGPU_BATCH_SIZE: must be a whole number, not 'many'"),
+        ({"EMUGPU_BATCH_SIZE": "0"}, (), "EMUGPU_BATCH_SIZE: must be from 1 to 2147483648, not 0"),
+        ({"EMUGPU_BATCH_SIZE": "9" * 20}, (), "EMUGPU_BATCH_SIZE: must be from 1 to 2147483648, not 99"),
+        ({}, ("train", "--samples", "9", "--step-time-s", "1"), "--samples: belongs to --model"),
+        ({}, (*ELASTIC[:2], str(2**53 + 1), *ELASTIC[3:]), "--samples: must be from 1 to 9007199254740992, not"),
+    ],
+)
+def test_mistakes_of_a_job_that_counts_samples_are_named(
+    environ: dict[str, str], arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        elastic(environ, *arguments)
+    assert str(raised.value).startswith(message)
+
+
+def test_two_runs_with_different_batch_sizes_do_each_sample_once(emugpu: Start, serve: Serve) -> None:
+    node = FakeNode(devices=2)
+    socket = serve(node)
+    node.ranges["t"], node.ends["t"] = [[0, 2560]], ["release"]  # ten steps of 256 are done
+    arguments = ("train", "--samples", "4000", "--model", "resnet18", "--batch-size", "256", "--json")
+    code, output, errors = ended(emugpu(socket, *arguments, EMUGPU_BATCH_SIZE="128"))
+    assert code == 0, errors
+    assert "goes on at sample 2560 of 4000" in errors
+    summary = json.loads(output)
+    assert (summary["samples_done"], summary["steps_run"], "steps_done" in summary) == (4000, 12, False)
+    assert node.ranges["t"] == [[0, 2560], [2560, 4000]]

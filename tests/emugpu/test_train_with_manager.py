@@ -152,6 +152,33 @@ def test_sigterm_and_a_new_grant_go_on_where_it_was(emugpu: Start, node: Node) -
     assert node.covered("a") == 200
 
 
+def elastic(*arguments: str) -> tuple[str, ...]:
+    return ("train", "--samples", "3000", "--model", "alexnet", "--batch-size", "16", "--json", *arguments)
+
+
+def test_other_gpus_and_batches_do_every_sample_once(emugpu: Start, node: Node) -> None:
+    """One GPU, then two in larger steps while the manager is killed, then one in steps that 3000 isn't a multiple of."""
+    done = 0
+    for devices, batch_size, after in (((0,), "", 300), ((0, 1), "64", 1500)):
+        token = node.grant("a", *devices, steps_done=done)
+        job = emugpu(node.socket, *elastic(), token=token, EMUGPU_BATCH_SIZE=batch_size)
+        node.wait_for_step("a", after)
+        if len(devices) == 2:
+            node.kill()
+            node.start()
+            node.wait_for_step("a", after + 300)
+        job.send_signal(signal.SIGTERM)
+        code, output, errors = ended(job)
+        assert code == 143, errors
+        before, done = done, json.loads(output)["samples_done"]
+        assert (done - before) % int(batch_size or 16) == 0
+        assert node.covered("a") == done
+    token = node.grant("a", 1, steps_done=done)
+    code, output, errors = ended(emugpu(node.socket, *elastic(), token=token, EMUGPU_BATCH_SIZE="21"))
+    assert (code, json.loads(output)["steps_run"]) == (0, -(-(3000 - done) // 21)), errors
+    assert node.covered("a") == 3000
+
+
 def test_two_gpus_in_one_container_and_out_of_memory(emugpu: Start, node: Node) -> None:
     arguments = ("train", "--model", "resnet18", "--batch-size", "8", "--steps", "5", "--json")
     code, output, errors = ended(emugpu(node.socket, *arguments, token=node.grant("a", 0, 1)))
@@ -229,3 +256,16 @@ def test_a_token_that_was_never_granted(emugpu: Start, node: Node) -> None:
     assert code == 1
     assert errors.startswith("emugpu train: ")
     assert "token" in errors
+
+
+def test_elastic_jobs_that_share_a_device_do_every_sample_once(emugpu: Start, short_directory: Path) -> None:
+    """There, demands are numbered by samples, which grow by more than one."""
+    node = Node(short_directory, TWO_GPUS[:1], SHARING="fifo")
+    try:
+        jobs = [emugpu(node.socket, *elastic(), token=node.grant(name, 0), EMUGPU_BATCH_SIZE="64") for name in "ab"]
+        for name, job in zip("ab", jobs, strict=True):
+            code, output, errors = ended(job)
+            assert (code, json.loads(output)["steps_run"]) == (0, 47), errors
+            assert node.covered(name) == 3000
+    finally:
+        node.kill()

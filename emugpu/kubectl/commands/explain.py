@@ -107,7 +107,7 @@ def _heading(job: JobView, now_s: float) -> Text:
     text = Text(f"EmuJob {job.key}: ", no_wrap=True).append(
         job.phase or "not seen yet", PHASE_STYLES.get(job.phase, "bold")
     )
-    text.append(f", {job.steps_done}/{job.steps} steps{share}")
+    text.append(f", {job.steps_done}/{job.steps} {job.unit}{share}")
     took_s = job.observed_jct_s if job.observed_jct_s is not None else job.age_s(now_s)
     if took_s is not None:
         text.append(f", {duration(took_s)} {'in all' if job.finished_s is not None else 'so far'}")

@@ -11,21 +11,25 @@ from typing import NoReturn
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
+from emulator_runtime.domain.samples import MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.workloads.command.sensitivity_options import MAX_CPUS, sensitivity_of
 from emulator_runtime.workloads.command.sizes import parse_bytes
-from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE
+from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE, whole_variable
 from emulator_runtime.workloads.ranks.options import BARRIER_TIMEOUT_S, JOIN_TIMEOUT_S
 from emulator_runtime.workloads.step_costs.communication import DEFAULT_NETWORK_GBPS
 from emulator_runtime.workloads.step_costs.request import PARALLEL, TrainRequest
 
 _MAX_STEPS = 2**40
+_MAX_BATCH_SIZE = 2**31
 
 _OF_CONFIGURATIONS = ("--model", "--batch-size", "--step-time-s", "--memory", "--cpu-speeds", "--memory-speeds")
 
 CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
 """The variable with the name of the configuration to run, one of those in --configuration."""
+BATCH_SIZE_VARIABLE = "EMUGPU_BATCH_SIZE"
+"""The variable with the batch size of this run of a job that counts --samples, instead of --batch-size."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VARIABLE",
         help=f"the variable that names the configuration to run (default {CONFIGURATION_VARIABLE})",
     )
-    what.add_argument("--steps", type=int, required=True, metavar="N", help="steps of the whole job, over all its runs")
+    length = what.add_mutually_exclusive_group(required=True)
+    length.add_argument("--steps", type=int, metavar="N", help="steps of the whole job, over all its runs")
+    length.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="instead, of a model: samples of the whole job, whose runs may differ in GPUs and batch size "
+        f"(${BATCH_SIZE_VARIABLE}, else --batch-size); progress is counted in samples",
+    )
     what.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
     what.add_argument("--extrapolate", action="store_true", help="allow batch sizes beyond the measured ones")
     what.add_argument(
@@ -109,11 +121,21 @@ def _add_ranks(group: argparse._ArgumentGroup) -> None:
 
 
 def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Namespace:
-    """The arguments with the work of the configuration that the environment names; unchanged without --configuration.
+    """The arguments with what the environment chooses: one of the configurations, the batch size of a job that counts samples.
 
     A container's arguments can't be changed after its creation, but a variable taken from an annotation of its pod can.
     Raises InputError naming the option or the variable.
     """
+    args = _with_configuration(args, environ)
+    if args.samples is None or not environ.get(BATCH_SIZE_VARIABLE):
+        return args
+    given = whole_variable(environ, (BATCH_SIZE_VARIABLE,), 0)
+    batch_size = whole(given, BATCH_SIZE_VARIABLE, 0, least=1, most=_MAX_BATCH_SIZE)
+    return argparse.Namespace(**{**vars(args), "batch_size": batch_size})
+
+
+def _with_configuration(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Namespace:
+    """The arguments with the work of the configuration that the environment names; unchanged without --configuration."""
     if not args.configuration:
         return args
     if any(getattr(args, _name_of(option)) not in (None, "") for option in _OF_CONFIGURATIONS):
@@ -164,6 +186,8 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         raise InputError("emugpu train", "give either --model and --batch-size, or --step-time-s and --memory")
     if by_model and not (args.model and args.batch_size is not None):
         raise InputError("emugpu train", "--model and --batch-size belong together")
+    if by_time and args.samples is not None:
+        raise InputError("--samples", "belongs to --model; work without a profile has --steps")
     if by_time and args.step_time_s is None:
         raise InputError("--memory", "belongs to --step-time-s; a model's memory is in its profile")
     if by_time and args.extrapolate:
@@ -177,10 +201,13 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         )
     if args.host_memory is not None and not args.memory_speeds:
         raise InputError("--host-memory", "belongs to --memory-speeds")
+    batch_size = whole(args.batch_size, "--batch-size", 0, least=1, most=_MAX_BATCH_SIZE) if by_model else 0
+    samples = whole(args.samples, "--samples", 0, least=1, most=MAX_SAMPLES) if args.samples is not None else 0
+    steps = -(-samples // batch_size) if samples else whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS)
     return TrainRequest(
-        steps=whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS),
+        steps=steps,
         model=args.model,
-        batch_size=whole(args.batch_size, "--batch-size", 0, least=1, most=2**31) if by_model else 0,
+        batch_size=batch_size,
         step_time_s=number(args.step_time_s, "--step-time-s", above=0.0) if by_time else 0.0,
         memory_bytes=parse_bytes(args.memory, "--memory") if args.memory else 0,
         gradient_bytes=parse_bytes(args.gradient_bytes, "--gradient-bytes") if args.gradient_bytes else 0,
@@ -191,6 +218,7 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         parallel=args.parallel or "",
         network_gbps=number(args.network_gbps, "--network-gbps", DEFAULT_NETWORK_GBPS, above=0.0),
         extrapolate=args.extrapolate,
+        samples=samples,
     )
 
 

@@ -31,6 +31,7 @@ class TrainReport:
         self._terminal = out.isatty()
         self._done = 0
         self._first = 0
+        self._steps = request.steps
         self._began_ns: int | None = None
         self._told_ns = 0
         self._samples = 0
@@ -38,7 +39,9 @@ class TrainReport:
 
     def planned(self, start: Start, devices: Sequence[AttachedDevice], plan: StepPlan) -> None:
         """Print one line before the first step."""
-        self._done = self._first = start.first
+        run, length, unit = self._request.run_from(start.first), self._request.length, self._request.unit
+        self._done = self._first = run.first_step
+        self._steps = run.steps
         types = sorted({device.gpu_type for device in devices})
         names = " + ".join(f"{sum(d.gpu_type == name for d in devices)} x {name}" for name in types)
         total = f" of {start.gpus} GPUs" if start.gpus > len(devices) else ""
@@ -51,10 +54,8 @@ class TrainReport:
             parts.append(f"paced by {plan.slowest}")
         if devices:
             parts.append(f"{gib(plan.peak_bytes)} of memory")
-        parts.append(
-            f"goes on at step {start.first} of {self._request.steps}" if start.first else f"{self._request.steps} steps"
-        )
-        self._samples = plan.batch_per_gpu * start.gpus
+        parts.append(f"goes on at {unit} {start.first} of {length}" if start.first else f"{length} {unit}s")
+        self._samples = self._request.batch_size
         self.tell("; ".join(parts))
 
     def share_changed(self, step: int, host: HostShare, plan: StepPlan) -> None:
@@ -93,7 +94,7 @@ class TrainReport:
         self._told_ns = now_ns
         line = self._progress((now_ns - self._began_ns) / NS_PER_S)
         if self._terminal:
-            filled = _BAR * self._done // self._request.steps
+            filled = _BAR * self._done // self._steps
             print(
                 f"\r{self._prefix}[{'#' * filled}{'.' * (_BAR - filled)}] {line}\x1b[K",
                 end="",
@@ -105,7 +106,7 @@ class TrainReport:
             self.tell(line)
 
     def _progress(self, elapsed_s: float) -> str:
-        steps = self._request.steps
+        steps = self._steps
         rate = (self._done - self._first) / elapsed_s if elapsed_s else 0.0
         line = f"step {self._done}/{steps} ({self._done / steps:.0%}), {rate:.2f} steps/s"
         if self._samples:
@@ -116,7 +117,7 @@ class TrainReport:
 @dataclass(frozen=True, slots=True)
 class TrainSummary:
     """The result of a run; times are seconds. `plan`: None if the run ended before it was known. `pace_s`: the average
-    planned step time if the plan changed during the run."""
+    planned step time if the plan changed during the run. `unit`: in what `steps_done` is counted, step or sample."""
 
     outcome: str
     steps_done: int
@@ -128,6 +129,7 @@ class TrainSummary:
     reason: str = ""
     devices: tuple[AttachedDevice, ...] = ()
     pace_s: float | None = None
+    unit: str = "step"
 
     def to_json(self) -> dict[str, object]:
         """All values, for programs."""
@@ -135,7 +137,7 @@ class TrainSummary:
         facts: dict[str, object] = {
             "outcome": self.outcome,
             "reason": self.reason,
-            "steps_done": self.steps_done,
+            f"{self.unit}s_done": self.steps_done,
             "steps_run": self.steps_run,
             "devices": [asdict(device) for device in self.devices],
             "profiled_step_s": self.profiled_step_s,
@@ -173,7 +175,8 @@ class TrainSummary:
 
     def lines(self) -> list[str]:
         """A summary in a few lines."""
-        title = f"{self.outcome}: {self.steps_done} steps done, {self.steps_run} of them in this run"
+        of_run = f"{self.steps_run} of them" if self.unit == "step" else f"{self.steps_run} steps"
+        title = f"{self.outcome}: {self.steps_done} {self.unit}s done, {of_run} in this run"
         lines = [title + (f" ({self.reason})" if self.reason else "")]
         pace = self.profiled_step_s
         if self.steps_run and pace:

@@ -7,6 +7,7 @@ It needs only Python's standard library and this package of emugpu: with nothing
 command is `python3 -m emulator_runtime.workloads train ...`. If it runs again, in the same pod or in a new pod of the same
 Job, it continues after the last finished step. A container that requests only emugpu.dev/host has no GPU; there,
 --step-time-s trains on emulated CPUs. With several GPUs in the container, it emulates DataParallel in this process.
+An elastic job counts --samples instead of --steps: each of its runs may have another number of GPUs, and another batch size.
 Several pods (an Indexed Job with a headless Service) need --nodes, --rank and --rendezvous, or the variables EMUGPU_NODES,
 JOB_COMPLETION_INDEX and EMUGPU_RENDEZVOUS. A step counts when all pods have done it. If one pod fails, the others end, so
 that the Job starts them all again.
@@ -142,6 +143,7 @@ def _run(
         reason=reason,
         devices=training.devices,
         pace_s=training.pace_s,
+        unit=request.unit,
     )
     report.end_line()
     if status == EXIT_FAILED:

@@ -13,7 +13,7 @@ THIS_PROCESS = "this process"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What all ranks begin with: the first step (the minimum of all ranks' progress) and the total number of GPUs."""
+    """What all ranks begin with: the job's progress, in steps or samples (the least of all ranks), and all GPUs."""
 
     first: int
     gpus: int

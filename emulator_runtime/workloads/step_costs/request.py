@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.mig import rate_milli, slowest_type
+from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.step import StepProfile, StepTimes
 from emulator_runtime.domain.units import to_ns
@@ -28,6 +29,8 @@ class TrainRequest:
     With a `sensitivity`, `step_time_s` holds at speed 1.
     `host`: the emulated CPUs and memory of each process, unless a scheduler assigns others. `parallel`: empty means
     DataParallel within one process and DistributedDataParallel for several.
+    `samples`: the length of an elastic job, whose runs may have other batch sizes and numbers of GPUs: its progress is counted in
+    samples, and its batch needn't be divisible by its GPUs. 0: progress is counted in steps.
     """
 
     steps: int
@@ -43,6 +46,7 @@ class TrainRequest:
     parallel: str = ""
     network_gbps: float = DEFAULT_NETWORK_GBPS
     extrapolate: bool = False
+    samples: int = 0
 
     @property
     def title(self) -> str:
@@ -50,6 +54,21 @@ class TrainRequest:
         if self.model:
             return f"{self.model}, batch size {self.batch_size}"
         return f"steps of {self.step_time_s * 1e3:g} ms"
+
+    @property
+    def unit(self) -> str:
+        """In what the job's progress is counted: sample or step."""
+        return "sample" if self.samples else "step"
+
+    @property
+    def length(self) -> int:
+        """The whole job, in units of its progress."""
+        return self.samples or self.steps
+
+    def run_from(self, done: int) -> RunSamples:
+        """The steps of a run that begins when `done` units are done. A job that counts steps has one unit in each."""
+        each = self.batch_size if self.samples else 1
+        return RunSamples(done // each, done, each, self.length)
 
     @property
     def uses_host(self) -> bool:
@@ -110,7 +129,7 @@ def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> 
         _must_need_no_gpu(request)
     if not request.model:
         return _timed(request, layout, profiles)
-    batch = batch_per_gpu(request.batch_size, layout.gpus)
+    batch = _largest_part(request, layout.gpus)
     profiled = [
         (profiles.step_profile(request.model, gpu_type, batch, extrapolate=request.extrapolate), gpu_type)
         for gpu_type in sorted(set(layout.gpu_types))
@@ -165,6 +184,11 @@ def _plan(
         extrapolated=profile.extrapolated,
         host_s=request.host_s,
     )
+
+
+def _largest_part(request: TrainRequest, gpus: int) -> int:
+    """The samples of one step on the GPU that has most of them, which sets the pace: one more than others in an elastic job."""
+    return -(-request.batch_size // gpus) if request.samples else batch_per_gpu(request.batch_size, gpus)
 
 
 def batch_per_gpu(batch_size: int, gpus: int, place: str = "--batch-size") -> int:

@@ -47,8 +47,14 @@ class Job:
     cluster: Annotated[str, Field(description="Where it ran: kubernetes, local or simulated.")] = "kubernetes"
     reason: Annotated[str, Field(description="Why it waits, was rejected or failed; empty: no reason is known.")] = ""
     gpus: Annotated[int | None, Field(description="Emulated GPUs of the whole job.")] = None
-    steps: Annotated[int | None, Field(description="Training steps of the whole job.")] = None
+    steps: Annotated[int | None, Field(description="Training steps of the whole job, or its samples; see unit.")] = None
     steps_done: int | None = None
+    unit: Annotated[
+        str,
+        Field(
+            description="In what progress is counted, here, in runs and in progress: steps; samples of an elastic job."
+        ),
+    ] = "steps"
     nodes: tuple[str, ...] = ()
     devices: Annotated[tuple[Place, ...], Field(description="The devices that it holds, or held last.")] = ()
     started_s: Seconds = None

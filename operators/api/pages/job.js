@@ -21,7 +21,7 @@ function facts(state, job) {
     fact("phase", phase(job.phase)), fact("reason", job.reason), fact("namespace", job.namespace), fact("tenant", job.tenant),
     fact("kind", job.kind === "EmuJob" ? null : job.kind), fact("policy", job.policy), fact("experiment", job.experiment),
     job.cluster === "kubernetes" ? null : fact("run", runName(job)),
-    fact("GPUs", count(job.gpus)), fact("steps", progress(job)), fact("devices", job.devices.join(", ") || job.nodes.join(", ")),
+    fact("GPUs", count(job.gpus)), fact(job.unit, progress(job)), fact("devices", job.devices.join(", ") || job.nodes.join(", ")),
     fact("submitted", moment(clock, job.submitted_s)), fact("started", moment(clock, job.started_s)), fact("ended", moment(clock, job.finished_s)),
     fact("JCT", seconds(job.jct_s)), fact(`predicted JCT${job.predicted_by ? ` (${job.predicted_by})` : ""}`, seconds(job.predicted_jct_s)),
     fact("error of the prediction", percent(job.error)), fact("queueing delay", seconds(job.queueing_delay_s)),
@@ -71,13 +71,13 @@ async function steps(state, job, { progress: progressed, missing }) {
   }
   byId("steps-note").textContent = `${count(progressed.length)} reports; flat or missing parts are waiting.`;
   await draw(place, {
-    says: `${count(progressed.at(-1).to_step)} of ${count(job.steps)} steps are done`,
-    data: [{ type: "scatter", mode: "lines+markers", x, y, line: { color: COLOURS[0], width: 2.5 }, marker: { size: 5 }, hovertemplate: "step %{y}<extra></extra>" }],
-    layout: { height: 260, xaxis: axis, yaxis: { title: { text: "steps done" }, range: [0, (job.steps ?? progressed.at(-1).to_step) * 1.04] }, showlegend: false },
+    says: `${count(progressed.at(-1).to_step)} of ${count(job.steps)} ${job.unit} are done`,
+    data: [{ type: "scatter", mode: "lines+markers", x, y, line: { color: COLOURS[0], width: 2.5 }, marker: { size: 5 }, hovertemplate: `%{y} ${job.unit}<extra></extra>` }],
+    layout: { height: 260, xaxis: axis, yaxis: { title: { text: `${job.unit} done` }, range: [0, (job.steps ?? progressed.at(-1).to_step) * 1.04] }, showlegend: false },
   });
 }
 
-function runsTable(runs, clock, now) {
+function runsTable(runs, unit, clock, now) {
   const steps = (run) => (run.from_step === null ? MISSING : run.to_step === null ? `from ${count(run.from_step)}` : `${count(run.from_step)} – ${count(run.to_step)}`);
   return table([
     { title: "node", cell: (run) => run.node, wrap: true },
@@ -85,7 +85,7 @@ function runsTable(runs, clock, now) {
     { title: "from", number: true, cell: (run) => moment(clock, run.from_s) },
     { title: "to", number: true, cell: (run) => (run.to_s === null ? "now" : moment(clock, run.to_s)) },
     { title: "lasted", number: true, less: true, cell: (run) => seconds((run.to_s ?? now) - run.from_s) },
-    { title: "steps", number: true, cell: steps },
+    { title: unit, number: true, cell: steps },
     { title: "ended", cell: (run) => run.ended || "running" },
   ], runs, { nothing: "The job has not held a device yet." });
 }
@@ -107,7 +107,7 @@ async function page(state) {
       byId("title").textContent = found.job.name;
       document.title = `${found.job.name} – emugpu`;
       fill(byId("facts"), facts(state, found.job), holding(state, found.job));
-      fill(byId("runs"), runsTable(found.runs, state.cluster.clock, nowOf(state)));
+      fill(byId("runs"), runsTable(found.runs, found.job.unit, state.cluster.clock, nowOf(state)));
       fill(byId("story"), story(found, state.cluster.clock));
       await steps(state, found.job, told);
     } catch (error) { trouble(error); }

@@ -81,7 +81,7 @@ def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPla
         cluster = replace(cluster, costs=ClusterCosts(**spec.costs))
     experiment = Experiment.load(
         WORKLOAD, cluster, estimates=spec.estimates, seed=spec.seed, stretch=spec.stretch, remedy=remedy
-    )
+    ).in_pods()
     plan = ComparisonPlan(
         policies=experiment.check_policies(spec.policies),
         pod_schedulers=spec.pod_schedulers,

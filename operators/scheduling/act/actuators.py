@@ -15,7 +15,7 @@ from typing import Protocol
 
 from emulator_runtime.node.layout import GPU_RESOURCE
 from operators.kube.api import JOB, POD, Json
-from operators.objects.names import ALLOCATION, CONFIGURATION, CONTAINER, GATE
+from operators.objects.names import ALLOCATION, BATCH_SIZE, CONFIGURATION, CONTAINER, GATE
 from operators.objects.node import HOSTNAME_LABEL
 from operators.objects.pod import Pod
 from operators.scheduling.act.writer import StartRequest, Writer
@@ -136,6 +136,7 @@ def annotations_of(request: StartRequest) -> dict[str, str]:
     return {
         CONFIGURATION: request.allocation.configuration,
         ALLOCATION: request.allocation.to_json(),
+        **({BATCH_SIZE: str(request.batch_size)} if request.batch_size else {}),
     }
 
 

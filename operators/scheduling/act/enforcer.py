@@ -94,10 +94,11 @@ class Enforcer:
             job_objects = self._objects.job_objects(tracked)
             if job_objects.emujob is None or state_of(job_objects) is not State.IDLE:
                 raise NotYetError(f"job {tracked.job_id!r} is not ready to be started")
-            annotation = annotation_of(allocation, tracked.row)
-            gpus = gpus_of(job_objects.emujob, allocation.configuration)
+            annotation = annotation_of(allocation, tracked.row, elastic=tracked.elastic)
+            gpus = annotation.gpus or gpus_of(job_objects.emujob, allocation.configuration)
+            batch_size = tracked.batch_size(allocation)
             try:
-                request = StartRequest(annotation, gpus, self._objects.hosts(annotation.nodes))
+                request = StartRequest(annotation, gpus, self._objects.hosts(annotation.nodes), batch_size)
                 await ACTUATORS[job_objects.emujob.actuator].start(self._writer, job_objects, request)
                 return
             except ConflictError:
@@ -151,9 +152,8 @@ class Enforcer:
             return True
         if tracked.phase not in (LoopPhase.STARTING, LoopPhase.RUNNING) or tracked.allocation is None:
             return False
-        return await self._annotate_allocation(
-            emujob, job_objects, annotation_of(tracked.allocation, tracked.row).to_json()
-        )
+        annotation = annotation_of(tracked.allocation, tracked.row, elastic=tracked.elastic)
+        return await self._annotate_allocation(emujob, job_objects, annotation.to_json())
 
     async def _annotate_allocation(self, emujob: EmuJob, job_objects: JobObjects, text: str) -> bool:
         """Writes the next annotation that differs: those of the pods take effect, that of the EmuJob is a record."""

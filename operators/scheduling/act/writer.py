@@ -24,11 +24,13 @@ class NotYetError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """How a job is to run. `gpus` of each pod; `hosts`: hostname labels by node."""
+    """How a job is to run. `gpus` of each pod; `hosts`: hostname labels by node. `batch_size`: of an elastic job, the samples of
+    one step; 0: the job isn't elastic."""
 
     allocation: Allocation
     gpus: int
     hosts: Mapping[str, str]
+    batch_size: int = 0
 
 
 class Writer:

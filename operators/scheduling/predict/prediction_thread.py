@@ -44,14 +44,16 @@ class Request:
 def present_job(spec: JobSpec, view: JobView, steps_done: int, now_s: float) -> PresentJob:
     """A job of the loop's books at `now_s`, with times relative to it."""
     since_s = None if view.running_since_s is None else min(0.0, view.running_since_s - now_s)
+    steps_done = min(steps_done, view.samples.steps - 1)
     return PresentJob(
         replace(spec, submit_s=min(0.0, spec.submit_s - now_s)),
-        min(steps_done, spec.steps - 1),
+        steps_done,
         view.allocation,
         running_since_s=since_s or 0.0,
         attained_gpu_s=view.attained_gpu_s,
         preemptions=view.preemptions,
         stopping=view.phase is Phase.STOPPING,
+        samples_done=view.samples_after(steps_done),
     )
 
 

@@ -51,7 +51,7 @@ class ResumedLoop:
         give_up: Callable[[], bool] = lambda: False,
     ) -> None:
         jobs = [*(job.spec for job in present), awaited]
-        self._simulated = SimulatedCluster(truth, spec.costs, elastic=False)
+        self._simulated = SimulatedCluster(truth, spec.costs, any_batch=False)
         self._give_up = give_up
         self._truth, self._row = truth, awaited.row
         ending = Ending(lambda books: books.done or books.record(awaited.row) is not None)
@@ -78,16 +78,18 @@ class ResumedLoop:
             raise PolicyError(f"the prediction takes too long: {problem}")
 
     def _continue(self, job: PresentJob, allocation: Allocation) -> None:
-        spec = job.spec
-        done = min(job.steps_done, spec.steps - 1)  # the event of the job's end will follow
-        since_ns, step_since_ns = to_ns(job.running_since_s), self._step_since_ns(job, done, allocation)
-        start = _EarlierStart(spec, allocation, since_ns, done, step_since_ns=step_since_ns)
-        self._simulated.start(replace(start, at_ns=min(_JUST_NOW_NS, start.at_ns)))
+        spec, done = job.spec, job.steps_done
+        if job.samples >= spec.samples:
+            done = spec.steps - 1  # the event of the job's end will follow
+        samples_done = min(job.samples, spec.samples - 1) if spec.elastic else None
+        since_ns = min(_JUST_NOW_NS, to_ns(job.running_since_s))
+        start = _EarlierStart(spec, allocation, since_ns, done, samples_done=samples_done)
+        self._simulated.start(replace(start, step_since_ns=self._step_since_ns(job, start)))
         self._simulated.wait(_JUST_NOW_NS)  # consumes the STARTED event: the books have it already
         if job.stopping:
             self._simulated.stop(spec.job_id)
 
-    def _step_since_ns(self, job: PresentJob, done: int, allocation: Allocation) -> int:
-        """When step `done` began. If it should be over by now, it ends now."""
-        times = self._truth.step_times(job.spec, allocation)
-        return min(0, max(to_ns(job.step_since_s), -times.end_ns(done, 1)))
+    def _step_since_ns(self, job: PresentJob, start: Start) -> int:
+        """When the present step began. If it should be over by now, it ends now."""
+        times = self._truth.step_times(job.spec, start.allocation, start.samples.steps)
+        return min(0, max(to_ns(job.step_since_s), -times.end_ns(start.steps_done, 1)))

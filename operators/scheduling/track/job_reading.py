@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.allocation import Allocation as AllocationAnnotation
@@ -18,6 +18,7 @@ from operators.scheduling.see.job_objects import JobObjects, last_run
 from scheduler_sims.clusters.open import PresentJob
 from scheduler_sims.inputs.fit import DoesNotFitError, misfit
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.loop.checks import check_batch
 
 
 def job_id_of(emujob: EmuJob, *, one_namespace: bool) -> str:
@@ -60,8 +61,8 @@ def gpus_of(emujob: EmuJob, configuration: str) -> int:
     return emujob.spec.configuration(configuration).gpus
 
 
-def annotation_of(allocation: Allocation, row: int) -> AllocationAnnotation:
-    """The annotation for an allocation. `row`: of the job. All tasks of a job have equal CPUs and memory."""
+def annotation_of(allocation: Allocation, row: int, *, elastic: bool = False) -> AllocationAnnotation:
+    """The annotation for an allocation. `row` and `elastic`: of the job. All tasks of a job have equal CPUs, memory and GPUs."""
     first = allocation.tasks[0]
     shares = [share for task in allocation.tasks for share in task.shares if share.device]
     return AllocationAnnotation(
@@ -73,13 +74,15 @@ def annotation_of(allocation: Allocation, row: int) -> AllocationAnnotation:
         milli=tuple(share.milli for share in shares),
         priority=tuple(share.priority for share in shares),
         row=row if shares else 0,
+        gpus=len(first.shares) if elastic else 0,
+        batch_size=allocation.batch_size if elastic else 0,
     )
 
 
 def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSnapshot) -> Allocation | None:
     """The allocation of a job that runs, from the annotations of its pods (of its Job before it has pods).
 
-    None if there is none, or if it doesn't fit the nodes as they are now.
+    None if there is none, or if it doesn't fit the job, or the nodes as they are now.
     """
     annotated = [pod.allocation for pod in job_objects.live if pod.allocation]
     if not annotated and job_objects.job is not None:
@@ -90,7 +93,10 @@ def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSna
         return None
     try:
         configuration = spec.configuration(annotation.configuration)
-    except KeyError:
+        if configuration.elastic and annotation.gpus:
+            nodes = len(annotation.nodes)
+            configuration = configuration.with_gpus(annotation.gpus * nodes, nodes)
+    except (KeyError, PolicyError):
         return None
     named = _named_shares(annotation, configuration, snapshot)
     tasks = []
@@ -104,7 +110,19 @@ def held_allocation(job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSna
         any_device = DeviceShare(None, gpu_type, memory_bytes=configuration.device_memory_bytes)
         shares = (*own, *[any_device] * missing)
         tasks.append(TaskPlacement(node, shares, annotation.cpu_milli, annotation.memory_bytes))
-    return Allocation(annotation.configuration, tuple(tasks))
+    return _with_batch(Allocation(annotation.configuration, tuple(tasks)), annotation.batch_size, spec)
+
+
+def _with_batch(allocation: Allocation, batch_size: int, spec: JobSpec) -> Allocation | None:
+    """None for a batch size that no plan could give the job: a pod's annotation is a claim of whoever may edit the pod."""
+    if not batch_size or not spec.elastic:
+        return allocation
+    found = replace(allocation, batch_size=batch_size)
+    try:
+        check_batch(spec, spec.job_id, found)
+    except PolicyError:
+        return None
+    return found
 
 
 def _named_shares(
@@ -121,14 +139,21 @@ def _named_shares(
 
 
 def waiting_job(
-    job_objects: JobObjects, spec: JobSpec, snapshot: ClusterSnapshot, attained: AttainedService, now_s: float
+    job_objects: JobObjects,
+    spec: JobSpec,
+    snapshot: ClusterSnapshot,
+    attained: AttainedService,
+    now_s: float,
+    *,
+    elastic: bool,
 ) -> PresentJob:
-    """The job with its history, without an allocation."""
+    """The job with its history, without an allocation. `elastic`: its status counts samples; steps are then as submitted."""
     assert job_objects.emujob is not None
     status, ended_ns = job_objects.emujob.status, last_run(job_objects.emujob).to_ns
     end_s = now_s if ended_ns is None else min(now_s, to_s(ended_ns - snapshot.epoch_ns))
-    steps_done = min(status.steps_done, spec.steps - 1)
-    return PresentJob(spec, steps_done, attained_gpu_s=attained.until(end_s), preemptions=status.preemptions)
+    done = min(status.steps_done, (spec.samples if elastic else spec.steps) - 1)
+    job = PresentJob(spec, done, attained_gpu_s=attained.until(end_s), preemptions=status.preemptions)
+    return replace(job, steps_done=done // spec.batch_size, samples_done=done) if elastic else job
 
 
 def holding_job(job: PresentJob, allocation: Allocation, attained: AttainedService, now_s: float) -> PresentJob:

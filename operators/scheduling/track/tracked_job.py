@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.step import StepTimes
 from operators.scheduling.see.job_state import State
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
@@ -48,6 +49,7 @@ class Transition:
     stop: bool = False
 
 
+_NO_RUN = RunSamples(0, 0, 1, 0)
 HOLDING = (State.PLACED, State.RUNNING, State.PARTLY_RELEASED)
 """States in which at least one pod has its place and the job continues until it is stopped."""
 _IN_LOOP = (LoopPhase.QUEUED, LoopPhase.STARTING, LoopPhase.RUNNING, LoopPhase.STOPPING)
@@ -94,29 +96,33 @@ def _in_loop(phase: LoopPhase, state: State) -> Transition:
 
 @dataclass(slots=True)
 class Pace:
-    """`steps` steps were done at `at_ns` (emulated time); later steps take the times of `times`, on a part of a device
-    (`milli` thousandths) correspondingly longer. Whether the job has more of a shared device, the status will say.
+    """The job's progress was `done` (see TrackedJob) at `at_ns` (emulated time); later steps of its `run` take the times of
+    `times`, on a part of a device (`milli` thousandths) correspondingly longer. Whether the job has more of a shared device, the
+    status will say.
     """
 
-    steps: int
+    done: int
     at_ns: int
     times: StepTimes
+    run: RunSamples
     milli: int = WHOLE_DEVICE_MILLI
 
-    def steps_at(self, now_ns: int) -> int:
-        """The number of steps that should be done by now, without the last one: it counts when the job has finished."""
+    def done_at(self, now_ns: int) -> int:
+        """The progress that there should be by now, without the last step: it counts when the job has finished."""
         on_device_ns = (now_ns - self.at_ns) * self.milli // WHOLE_DEVICE_MILLI
-        done = self.times.steps_done(self.steps, on_device_ns) if on_device_ns > 0 else 0
-        return min(self.steps + done, max(self.steps, self.times.steps - 1))
+        first = self.run.steps_at(self.done)
+        steps = self.times.steps_done(first, on_device_ns) if on_device_ns > 0 else 0
+        return max(self.done, self.run.done(min(first + steps, self.times.steps - 1)))
 
 
 @dataclass(slots=True)
 class TrackedJob:
     """`uid` and `key` (namespace/name) identify the EmuJob, `job_id` and `row` the job in the loop.
 
-    `allocation`: the one that the loop assigned last. `since_ns`: when the newest run was started. `reported_steps`: the steps
-    done as last reported to the loop. `writing`: a start is being written, so the observed state is not meaningful. `problem`:
-    why the loop doesn't have the job.
+    `allocation`: the one that the loop assigned last. `since_ns`: when the newest run was started. `elastic`: its pods and its
+    status count samples, else steps. `done`: its progress in that unit as last reported to the loop. `run`: which of these units
+    the steps of its present or last run process, as the loop counts steps. `writing`: a start is being written, so the observed
+    state is not meaningful. `problem`: why the loop doesn't have the job.
     """
 
     uid: str
@@ -127,8 +133,27 @@ class TrackedJob:
     spec: JobSpec | None = None
     allocation: Allocation | None = None
     pace: Pace | None = None
-    reported_steps: int = 0
+    elastic: bool = False
+    done: int = 0
+    run: RunSamples = _NO_RUN
     since_ns: int = -(2**62)
     writing: bool = False
     enforcing: asyncio.Task[None] | None = None
     problem: str = ""
+
+    @property
+    def steps_done(self) -> int:
+        """As last reported to the loop."""
+        return self.run.steps_at(self.done)
+
+    def batch_size(self, allocation: Allocation | None) -> int:
+        """The samples of one step with this allocation, as submitted without one; 0 if the job isn't elastic."""
+        if not self.elastic or self.spec is None:
+            return 0
+        return (allocation.batch_size if allocation is not None else 0) or self.spec.batch_size
+
+    def begin_run(self, steps_done: int, done: int, allocation: Allocation | None) -> None:
+        """A run begins after so many steps, as the loop counts them, with this progress."""
+        assert self.spec is not None
+        length = self.spec.samples if self.elastic else self.spec.steps
+        self.run = RunSamples(steps_done, done, self.batch_size(allocation) or 1, length)

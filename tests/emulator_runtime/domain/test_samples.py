@@ -29,3 +29,25 @@ def test_no_sample_is_lost_or_repeated(total, runs):
         if steps == run.steps:
             break
     assert seen == total
+
+
+@given(
+    first=st.integers(0, 50),
+    sample=st.integers(0, 999),
+    batch_size=st.integers(1, 700),
+    steps=st.integers(0, 1000),
+    part=st.integers(0, 699),
+)
+def test_steps_at_is_the_inverse_of_done(first, sample, batch_size, steps, part):
+    """Of a step that is half done, the samples don't make a step."""
+    run = RunSamples(first, sample, batch_size, 1000)
+    steps = min(first + steps, run.steps)
+    assert run.steps_at(run.done(steps)) == steps
+    between = run.done(steps) + part % batch_size
+    if between < run.total and steps < run.steps - 1:
+        assert run.steps_at(between) == steps
+
+
+def test_a_job_of_steps_is_one_of_a_sample_in_each():
+    run = RunSamples(7, 7, 1, 100)
+    assert (run.steps, run.done(40), run.steps_at(40), run.steps_at(3)) == (100, 40, 40, 3)

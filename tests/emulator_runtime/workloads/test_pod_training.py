@@ -76,7 +76,9 @@ class Ranks(Alone):
             raise self.errors[name]
 
 
-def training(manager, *, steps=4, step_time_s=0.1, group=None, clock=None, stop=None, observer=None, **fields):
+def training(
+    manager, *, request=None, steps=4, step_time_s=0.1, group=None, clock=None, stop=None, observer=None, **fields
+):
     clock = clock or ManualClock()
     around = Dependencies(
         connect=lambda patience_s: manager,
@@ -87,7 +89,7 @@ def training(manager, *, steps=4, step_time_s=0.1, group=None, clock=None, stop=
         profiles=ProfileTable.bundled(),
         linked=lambda uuids: True,
     )
-    return PodTraining(TrainRequest(steps=steps, step_time_s=step_time_s, memory_bytes=10, **fields), around)
+    return PodTraining(request or TrainRequest(steps=steps, step_time_s=step_time_s, memory_bytes=10, **fields), around)
 
 
 def names(manager):
@@ -322,3 +324,68 @@ class TestStopSwitch:
             stop.check()
         with pytest.raises(StopNow), stop.interruptible():
             raise AssertionError("not reached")
+
+
+# --- a job that counts samples ---------------------------------------------------------------------------------------------
+
+
+V100 = "Tesla_V100-PCIE-32GB"
+
+
+def gpus(number):
+    return tuple(AttachedDevice(f"GPU-{n}", n, V100, 32 << 30) for n in range(number))
+
+
+def elastic(manager, *, batch_size=256, samples=1000, **more):
+    request = TrainRequest(-(-samples // batch_size), "resnet50", batch_size, samples=samples)
+    return training(manager, request=request, **more)
+
+
+def test_a_run_with_another_batch_size_goes_on_at_the_sample():
+    """After 2 steps of 256, the other 488 samples are 3 steps of 128 and one of 104."""
+    manager, observer = FakeManager(steps_done=512, devices=gpus(2)), Observer()
+    outcome = elastic(manager, batch_size=128, observer=observer).run()
+    assert (outcome.finished, outcome.steps_done) == (True, 1000)
+    assert [call[1] for call in manager.calls if call[0] == "lease"] == [512, 640, 768, 896]
+    assert manager.calls[-1] == ("finish", 1000)
+    assert [record.step for record in observer.records] == [4, 5, 6, 7]
+    lengths = {lease.end_ns - lease.start_ns for lease in manager.leases}
+    assert len(lengths) == 1, "the last step has fewer samples, and takes as long as a full one"
+
+
+def test_a_stop_keeps_whole_steps_of_samples():
+    manager = FakeManager(stop_at=512, devices=gpus(2))
+    outcome = elastic(manager).run()
+    assert (outcome.finished, outcome.steps_done) == (False, 512)
+    assert manager.calls[-2:] == [("attach", 512), ("release", 512)]
+
+
+def test_samples_that_no_number_of_steps_has_done_are_gone_on_from():
+    """A manager's answer after runs with other batches: 300 samples aren't a multiple of 256."""
+    manager = FakeManager(steps_done=300, devices=gpus(2))
+    assert elastic(manager).run().steps_done == 1000
+    assert [call[1] for call in manager.calls if call[0] == "lease"] == [300, 556, 812]
+
+
+@pytest.mark.parametrize("claimed", [1000, 5000])
+def test_more_samples_than_the_job_has_are_all_of_them(claimed):
+    manager = FakeManager(steps_done=claimed)
+    assert elastic(manager).run().finished
+    assert "lease" not in names(manager)
+    assert manager.calls[-1] == ("finish", 1000)
+
+
+def test_ranks_begin_with_the_least_of_their_samples():
+    manager, ranks = FakeManager(steps_done=768, devices=gpus(1)), Ranks(first=512)
+    assert elastic(manager, batch_size=128, group=ranks).run().finished
+    assert ("join", 768, 1) in ranks.calls
+    assert ("attach", 512) in manager.calls
+    assert [call for call in ranks.calls if call[0] == "barrier"] == [("barrier", step) for step in (4, 5, 6, 7, 8)]
+
+
+def test_gpus_among_which_a_batch_is_not_divisible_are_paced_by_those_with_more():
+    profiles = ProfileTable.bundled()
+    three = elastic(FakeManager(devices=gpus(3)))
+    three.run()
+    assert three.plan.batch_per_gpu == 86  # of 256
+    assert three.plan.peak_bytes == profiles.step_profile("resnet50", V100, 86).peak_bytes

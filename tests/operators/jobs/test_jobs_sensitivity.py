@@ -78,9 +78,18 @@ def test_a_manager_reads_what_a_scheduler_writes() -> None:
         ('{"devices": ["a"], "milli": [0]}', "pod lab/j: milli[0]: must be from 1 to 1000"),
         ('{"devices": ["a"], "milli": [1, 2]}', "pod lab/j: milli: must have a number for each of 1 devices, not 2"),
         ('{"priority": [1]}', "pod lab/j: priority: must have a number for each of 0 devices, not 1"),
+        ('{"gpus": 1025}', "pod lab/j: gpus: must be from 0 to 1024"),
+        ('{"batch_size": 2147483649}', "pod lab/j: batch_size: must be from 0 to 2147483648"),
     ],
 )
 def test_an_allocation_that_is_none(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         Allocation.from_json(text, "pod lab/j")
     assert str(caught.value).startswith(message)
+
+
+def test_an_elastic_job_has_its_gpus_and_its_batch_in_the_annotation() -> None:
+    written = Allocation("gpu", ("w1", "w2"), 4500, gpus=4, batch_size=512)
+    assert written.to_json().endswith('"devices":[],"gpus":4,"batch_size":512}')
+    assert Allocation.from_json(written.to_json(), "pod lab/j") == written
+    assert "gpus" not in Allocation("gpu", ("w1",), 4500).to_json()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 from operators.kube.api import CONFIG_MAP, EMUJOB, JOB, NODE, POD, POOL, Resource
 from operators.kube.informer import Pauses
 from operators.kube.timestamps import rfc3339, rfc3339_micro
@@ -117,6 +118,8 @@ class World:
     stop_s: float = 0.5
     since: dict[str, int] = field(default_factory=dict)
     done: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """When the last step of each elastic job ended, and its samples since the beginning."""
     runs: list[tuple[str, str, str]] = field(default_factory=list)
 
     @classmethod
@@ -222,7 +225,7 @@ class World:
                 continue
             new["phase"] = self._phase(job, status)
             if new["phase"] == "Succeeded":
-                new |= {"finishedAt": rfc3339_micro(self.now_ns), "stepsDone": document["spec"]["steps"]}
+                new |= {"finishedAt": rfc3339_micro(self.now_ns), "stepsDone": _length(document["spec"])}
             if new != status:
                 self.api.put(EMUJOB, {**document, "status": new})
                 continue
@@ -245,7 +248,10 @@ class World:
         return "Queued" if job["spec"].get("suspend") else "Running"
 
     def _progress(self, document: dict[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+        """With elastic jobs, the status knows the end of each step as it happens."""
         uid = document["metadata"]["uid"]
+        if uid in self.samples:
+            return {"stepsDone": self.samples[uid][1], "stepsDoneAt": rfc3339_micro(self.samples[uid][0])}
         return {"stepsDone": int(self.done.get(uid, 0.0) + 1e-9)} if uid in self.done else {}
 
     def _make_job(self, key: str, document: dict[str, Any]) -> None:
@@ -378,7 +384,7 @@ class World:
                     self.api.put(POD, {**pod, "status": {"phase": "Running"}})
             elif phase == "Running":
                 self._work(uid, job_uid, order, stopping=False)
-                if order is not None and self.done.get(job_uid, 0) >= order["spec"]["steps"]:
+                if order is not None and self._progress_of(job_uid) >= _length(order["spec"]):
                     self.api.put(POD, {**pod, "status": {"phase": "Succeeded"}})
 
     def _work(self, uid: str, job_uid: str, order: dict[str, Any] | None, *, stopping: bool) -> None:
@@ -386,11 +392,40 @@ class World:
         if began is None or order is None:
             return
         spec = order["spec"]
+        if _is_elastic(spec):
+            self._train(uid, job_uid, spec, began)
+            return
         step_s = float(spec.get("stepTime", "1s").removesuffix("s")) * spec.get("nodes", 1)  # each does its part
         self.done[job_uid] = self.done.get(job_uid, 0.0) + (self.now_ns - began) / NS / step_s
         self.since[uid] = self.now_ns
         if stopping:
             self.since.pop(uid)
+
+    def _progress_of(self, job_uid: str) -> float:
+        return self.samples[job_uid][1] if job_uid in self.samples else self.done.get(job_uid, 0.0)
+
+    def _train(self, uid: str, job_uid: str, spec: Mapping[str, Any], began: int) -> None:
+        """Whole steps, as `emugpu train` does them with the GPUs and the batch size of this pod."""
+        (pod,) = (pod for pod in self.pods() if pod["metadata"]["uid"] == uid)
+        batch_size = int(pod["metadata"]["annotations"]["emugpu.dev/batch-size"])
+        gpus, total = _gpus(pod), _length(spec)
+        request = TrainRequest(1, spec["model"], batch_size, samples=total)
+        layout = Layout(("Tesla_V100-PCIE-32GB",) * gpus, gpus)
+        step_ns = plan_step(request, layout, ProfileTable.bundled()).times(1).device_ns(0)
+        done = self.samples.get(job_uid, (0, 0))[1]
+        steps = min((self.now_ns - began) // step_ns, -(-(total - done) // batch_size))
+        if steps:
+            self.since[uid] = began + steps * step_ns
+            self.samples[job_uid] = self.since[uid], min(total, done + steps * batch_size)
+
+
+def _is_elastic(spec: Mapping[str, Any]) -> bool:
+    return "maxEmuGPU" in spec.get("resources", {})
+
+
+def _length(spec: Mapping[str, Any]) -> int:
+    """In the unit of the job's progress."""
+    return int(spec["steps"]) * (int(spec["batchSize"]) if _is_elastic(spec) else 1)
 
 
 def _gpus(pod: Mapping[str, Any]) -> int:
@@ -519,7 +554,7 @@ class Lab:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.watcher.sharing, elastic=False)
+        return Capabilities(self.watcher.sharing, any_batch=False)
 
     def prepare(self, jobs: Sequence[Any]) -> None:
         pass

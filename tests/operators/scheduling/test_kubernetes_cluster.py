@@ -159,10 +159,10 @@ def test_who_waits_for_its_turn_is_ready_and_who_has_not_listed_is_not(side: Cal
     assert one.cluster.problem == ""
 
 
-def test_jobs_keep_their_number_of_gpus(side: Callable[..., Side]) -> None:
+def test_jobs_that_are_not_elastic_keep_their_batch_size(side: Callable[..., Side]) -> None:
     one = side()
     one.cluster.connect(Successor("fifo", ""))
-    assert not one.cluster.capabilities.elastic
+    assert not one.cluster.capabilities.any_batch
 
 
 def test_what_ends_the_work_later_is_raised_where_the_loop_waits(side: Callable[..., Side]) -> None:

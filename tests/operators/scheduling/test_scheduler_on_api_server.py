@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Kube:
     def submit(self, name: str, actuator: str, **spec: Any) -> Any:
         """An EmuJob with its status and its Job, as the controller makes them."""
         scheduler = {"actuator": actuator, "name": "s"} | ({"schedulerName": "s"} if actuator == "binding" else {})
-        work = {} if "configurations" in spec else {"stepTime": "100ms", "memory": "1Gi"}
+        work = {} if {"configurations", "model"} & spec.keys() else {"stepTime": "100ms", "memory": "1Gi"}
         document = {
             "apiVersion": "emugpu.dev/v1alpha1",
             "kind": "EmuJob",
@@ -209,6 +210,27 @@ def test_a_job_is_resumed_and_suspended_and_resumed_elsewhere(kube: Kube) -> Non
         required = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         names = {"key": "metadata.name", "operator": "In", "values": ["gpu2"]}
         assert required == {"nodeSelectorTerms": [{"matchFields": [names]}]}
+
+    with_writer(kube.server, story)
+
+
+def test_an_elastic_job_is_resumed_with_more_gpus_and_then_with_fewer(kube: Kube) -> None:
+    """The API server lets a suspended Job that has run already have other limits."""
+    resources = {"emuGPU": 2, "minEmuGPU": 1, "maxEmuGPU": 4}
+    kube.submit("j", "jobs", model="resnet50", batchSize=256, resources=resources)
+    jobs = ACTUATORS["jobs"]
+
+    async def story(api: KubeApi, writer: Writer) -> None:
+        for gpus, batch_size in ((4, 256), (1, 64), (2, 512)):
+            idle = await objects_of(api, "j")
+            assert jobs.read_state(idle) is State.IDLE
+            await jobs.start(writer, idle, replace(wanted("gpu1", gpus=gpus), batch_size=batch_size))
+            template = kube.get(f"{JOBS}/j")["spec"]["template"]
+            assert template["spec"]["containers"][0]["resources"]["limits"] == {"emugpu.dev/emuGPU": str(gpus)}
+            assert template["metadata"]["annotations"]["emugpu.dev/batch-size"] == str(batch_size)
+            kube.begun("j")
+            await jobs.stop(writer, await objects_of(api, "j"))
+            kube.stopped("j")
 
     with_writer(kube.server, story)
 

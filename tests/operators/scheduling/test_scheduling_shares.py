@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.step import StepTimes
 from operators.kube.api import NODE
 from operators.objects.node import Node
@@ -157,5 +158,5 @@ def test_the_annotation_of_a_gang_on_shared_devices() -> None:
 
 
 def test_a_job_on_a_part_of_a_device_is_expected_to_be_slower() -> None:
-    pace = Pace(10, 0, StepTimes(100, 100 * 10**9), milli=250)
-    assert (pace.steps_at(8 * 10**9), replace(pace, milli=1000).steps_at(8 * 10**9)) == (12, 18)
+    pace = Pace(10, 0, StepTimes(100, 100 * 10**9), RunSamples(10, 10, 1, 100), milli=250)
+    assert (pace.done_at(8 * 10**9), replace(pace, milli=1000).done_at(8 * 10**9)) == (12, 18)

@@ -73,9 +73,9 @@ def experiment(tmp_path):
     return experiment
 
 
-def run(experiment, policy, *, elastic=True):
+def run(experiment, policy, *, any_batch=True):
     """The loop after a simulated run."""
-    cluster = SimulatedCluster(experiment.truth, experiment.spec.costs, elastic=elastic)
+    cluster = SimulatedCluster(experiment.truth, experiment.spec.costs, any_batch=any_batch)
     loop = SchedulerLoop(cluster, experiment.spec, policy, experiment.estimates, experiment.workload.jobs)
     loop.run()
     return loop
@@ -228,30 +228,27 @@ def test_plans_that_a_job_can_not_follow(experiment, row, policy, problem):
         run(experiment(row), policy)
 
 
-@pytest.mark.parametrize(
-    ("size", "gets"),
-    [
-        (
-            (4, 1, 0),
-            r"4 \(submitted: 2\) GPUs on 1 \(submitted: 1\) nodes, and steps of 128 \(submitted: 128\) samples",
-        ),
-        ((2, 2, 0), r"2 \(submitted: 2\) GPUs on 2 \(submitted: 1\) nodes"),
-        ((2, 1, 64), r"steps of 64 \(submitted: 128\) samples"),
-    ],
-)
-def test_a_cluster_that_is_not_elastic_says_so(experiment, size, gets):
-    with pytest.raises(PolicyError, match=rf"the plan gives job 'a' .*{gets}.*; on Kubernetes a job keeps .* Simulate"):
-        run(experiment(ONE), Sizes((0, size)), elastic=False)
+FIXED = "a,0,2,,,,,resnet50,64,9,,,\n"
 
 
-def test_what_was_submitted_runs_anywhere(experiment):
-    elastic, fixed = (
-        run(experiment(ONE), Gives(2, batch_size=128), elastic=can).books.records() for can in (True, False)
+def test_pods_of_a_job_that_is_not_elastic_keep_its_batch(experiment):
+    problem = r"the plan gives job 'a' steps of 64 samples \(submitted: 128\); on Kubernetes .* Give it a range of GPUs"
+    with pytest.raises(PolicyError, match=problem):
+        run(experiment(FIXED), Gives(2, batch_size=64), any_batch=False)
+    anywhere = run(experiment(FIXED), Gives(2, batch_size=64)).books.records()
+    assert anywhere[0].status == "finished"
+
+
+@pytest.mark.parametrize(("row", "batch_size"), [(FIXED, 128), (FIXED, 0), (ONE, 64)])
+def test_what_pods_can_have_is_the_same_everywhere(experiment, row, batch_size):
+    policy = Gives(2, batch_size=batch_size)
+    anywhere, in_pods = (
+        run(experiment(row), policy, any_batch=any_batch).books.records() for any_batch in (True, False)
     )
-    assert elastic == fixed
+    assert anywhere == in_pods
 
 
-def test_predictions_for_kubernetes_refuse_what_it_can_not_do(experiment, tmp_path):
+def test_predictions_for_kubernetes_change_the_gpus_of_elastic_jobs(experiment, tmp_path):
     (tmp_path / "one.py").write_text(
         "from scheduler_sims.policies.placing import FreeSpace\n"
         "class One:\n    needs_estimates = False\n    def plan(self, view):\n"
@@ -259,11 +256,10 @@ def test_predictions_for_kubernetes_refuse_what_it_can_not_do(experiment, tmp_pa
         "        return view.plan.evolve(start={j.job_id: place(j.configurations[0].with_gpus(1)) for j in view.queued()})\n"
     )
     policy, ours = f"{tmp_path}/one.py:One", experiment(ONE)
-    assert ours.simulate(policy).jobs[0].status == "finished"
+    observed_here = ours.simulate(policy).jobs
     for theirs in (ours.in_pods(), ours.in_pods().on(ours.spec)):
-        with pytest.raises(PolicyError, match=r"policy One: the plan gives job 'a' 1 .*; on Kubernetes"):
-            theirs.simulate(policy)
-    assert ours.in_pods().simulate("fifo").jobs[0].status == "finished"
+        assert theirs.as_pods
+        assert theirs.simulate(policy).jobs == observed_here
 
 
 # --- nothing is lost -------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_samples_add_up_over_runs_with_other_batches(job_specs, cluster_spec):
     spec = replace(spec, work={"gpu": ModelWork("resnet50", 64)})
     books = JobBooks([], cluster_spec([Node("n1", gpus=4)]))
     books.adopt(PresentJob(spec, steps_done=9))
-    books.progressed("m", 10)
+    books.progressed(Event(0, Happening.PROGRESS, "m", 0, 10))
     seen = [books.views["m"]]
     for batch_size, steps_done in ((0, 12), (100, 15), (128, 16)):
         run(books, "m", 1, 2, Happening.STOPPED, replace(on(0, 1), batch_size=batch_size), steps_done)
