@@ -102,7 +102,9 @@ class Channel:
         """What has arrived. Raises BlockingIOError if that is nothing."""
         if self._socket.gettimeout() is None:
             return self._socket.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
-        return os.read(self._socket.fileno(), _CHUNK_BYTES)  # with a timeout the descriptor doesn't block, but recv would wait
+        return os.read(
+            self._socket.fileno(), _CHUNK_BYTES
+        )  # with a timeout the descriptor doesn't block, but recv would wait
 
     def read_already(self) -> Message | None:
         """The next message of those that have been read."""
