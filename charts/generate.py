@@ -42,6 +42,7 @@ MANAGER_OWN = {
     "pod",
     "pod_resources",
     "redis_url",
+    "ranks_key",
     "metrics_port",
     "tools",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -69,9 +70,11 @@ class Channel:
     def _read(self) -> bool:
         """Read the available bytes; False at the end of the stream."""
         try:
-            data = self._socket.recv(_CHUNK_BYTES)
+            return self._take(self._socket.recv(_CHUNK_BYTES))
         except OSError as error:
             raise ManagerUnavailableError(f"the connection broke: {error.strerror or error}") from error
+
+    def _take(self, data: bytes) -> bool:
         messages = self._decoder.feed(data)
         self.received += len(messages)
         self._ready.extend(messages)
@@ -87,11 +90,21 @@ class Channel:
 
     def fill(self) -> None:
         """Read what has arrived, without waiting; `ended` says whether nothing comes any more."""
-        while not self.ended and wait_readable([self], 0):
+        while not self.ended:
             try:
-                self.ended = not self._read()
-            except ManagerUnavailableError:
+                self.ended = not self._take(self._read_now())
+            except BlockingIOError:
+                return
+            except OSError:
                 self.ended = True
+
+    def _read_now(self) -> bytes:
+        """What has arrived. Raises BlockingIOError if that is nothing."""
+        if self._socket.gettimeout() is None:
+            return self._socket.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
+        return os.read(
+            self._socket.fileno(), _CHUNK_BYTES
+        )  # with a timeout the descriptor doesn't block, but recv would wait
 
     def read_already(self) -> Message | None:
         """The next message of those that have been read."""

@@ -143,8 +143,8 @@ class ManagerClient:
 
     `job_id` may be empty if the manager knows the job from its pod. With `follow_host`, the manager sends changes of the
     job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index), `shared`
-    (other jobs use the devices, too), `ranks_secret` (common to the pods of a Job, "" if there is none) and `steps_done`, the step
-    at which the run continues.
+    (other jobs use the devices, too), `ranks_secret` (common to the pods of a Job; "": there is none) and `steps_done`, the
+    step at which the run continues.
 
     `session` names one of several processes of a container, different from any other that it has had; only the process without a
     name counts steps and ends the run. `only`: places of the devices that the process uses, if not all.

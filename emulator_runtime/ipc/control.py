@@ -46,6 +46,8 @@ class ControlChannel(Channel):
     def notifications(self, op: str = "") -> list[Message]:
         """The notifications (with `op`: those of one kind) that have arrived and were not returned before. Doesn't wait."""
         self.fill()
+        if not (self._ready or self._notified):
+            return []
         self._notified.extend(message for message in self._ready if message.get("op") in _NOTIFICATIONS)
         self._ready = deque(message for message in self._ready if message.get("op") not in _NOTIFICATIONS)
         taken = [message for message in self._notified if op in ("", message["op"])]

@@ -16,7 +16,7 @@ from emulator_runtime.domain.errors import InputError, PolicyError
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
 from scheduler_sims.policies.machines import Kind, Machine, kinds_of, left_s, machines_of, whole_s
-from scheduler_sims.policies.matching import match
+from scheduler_sims.policies.matching import load_solver, match
 from scheduler_sims.policies.placing import FreeSpace
 
 
@@ -42,6 +42,7 @@ class Allox:
             raise InputError("allox: alpha", f"must be above 0 and at most 1, not {alpha!r}")
         if max_candidates < 0:
             raise InputError("allox: max_candidates", f"must be >= 0 (0: all jobs), not {max_candidates!r}")
+        load_solver()
         self.alpha = alpha
         self.max_candidates = max_candidates
 

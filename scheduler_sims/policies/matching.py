@@ -30,6 +30,15 @@ class Queue:
     jobs: tuple[int, ...]
 
 
+def load_solver() -> None:
+    """Import NumPy and SciPy, which takes seconds on a busy machine, so that the first matching isn't late. Raises PolicyError if
+    they are missing."""
+    try:
+        import scipy.optimize  # noqa: F401
+    except ImportError as error:
+        raise PolicyError("allox needs NumPy and SciPy: pip install 'emugpu[scheduler]'") from error
+
+
 def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Sequence[float]]) -> list[Queue]:
     """The queues with the least sum of completion times, one for each machine that gets jobs, in machine order.
 
@@ -76,11 +85,10 @@ def _assign(
     costs: Mapping[int, Sequence[float]],
 ) -> list[tuple[int, int]]:
     """Pairs (index of a place, job column) of least cost. Infeasible pairs cost inf, which the solver never takes."""
-    try:
-        import numpy as np
-        from scipy.optimize import linear_sum_assignment
-    except ImportError as error:
-        raise PolicyError("allox needs NumPy and SciPy: pip install 'emugpu[scheduler]'") from error
+    load_solver()
+    import numpy as np
+    from scipy.optimize import linear_sum_assignment
+
     times = {kind: np.array(of_jobs) for kind, of_jobs in costs.items()}
     with np.errstate(over="ignore"):
         latest = max(ready_s) or 1.0

@@ -10,6 +10,7 @@ The processes of one grant take turns within its part of a device (lane.py).
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from sharing_manager.persistence.slot_names import device_part, device_slot, gra
 
 _NOT_ANSWERED = -1, Lease(0, 0)
 MAX_NUMBER = 2**62
+_MANY_DUES = 64
 _RESTORED = ""
 """The holder of a piece from before a restart."""
 _log = logging.getLogger("sharing_manager")
@@ -62,6 +64,8 @@ class SharedTime:
         """By UUID: the devices whose engines have holders."""
         self._dues: dict[str, int] = {}
         """By UUID: when these engines decide next, if they have something to decide."""
+        self._due_heap: list[tuple[int, str]] = []
+        """What was put into `_dues`; an entry that isn't there any more is dropped late."""
         self._ends_after: dict[Session, int] = {}
         """The number of the last demand that is answered, because the run is to stop."""
         self._undelivered: list[Decision] = []
@@ -183,16 +187,23 @@ class SharedTime:
         return decided
 
     def _next_device(self) -> tuple[int, str] | None:
-        """Which device decides next, and when. (A node has a few shared devices, so no heap of them is kept.)"""
-        return min(((due_ns, uuid) for uuid, due_ns in self._dues.items()), default=None) if self._dues else None
+        """Which device decides next, and when."""
+        heap = self._due_heap
+        while heap and self._dues.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
 
     def _note_due(self, device: ManagedDevice) -> None:
         """The device's engine has other demands than before."""
         uuid, due_ns = device.device.uuid, device.engine.next_ns()
         if due_ns is None or uuid not in self._in_use:
             self._dues.pop(uuid, None)
-        else:
+        elif self._dues.get(uuid) != due_ns:
             self._dues[uuid] = due_ns
+            heapq.heappush(self._due_heap, (due_ns, uuid))
+            if len(self._due_heap) > _MANY_DUES * len(self._dues):  # a job may replace its demand again and again
+                self._due_heap = [(due_ns, uuid) for uuid, due_ns in self._dues.items()]
+                heapq.heapify(self._due_heap)
 
     def _decide(self, device: ManagedDevice, until_ns: int, now_ns: int) -> None:
         uuid = device.device.uuid

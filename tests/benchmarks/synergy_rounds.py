@@ -36,7 +36,8 @@ def view_of(gpus: int) -> ClusterView:
     """A cluster in which 5 jobs for 4 GPUs wait, of the ten models in a drawn order."""
     nodes = [Node(f"n{index}", gpus=8, cpus=24, memory_gib=500) for index in range(gpus // 8)]
     names, draw = list(SYNERGY_MODELS), Random("synergy_rounds/models")
-    return cluster_view(nodes, [job_of(f"j{n}", draw.choice(names)) for n in range(gpus * 5 // 4)])
+    jobs = [job_of(f"j{n}", draw.choice(names)) for n in range(gpus * 5 // 4)]
+    return cluster_view(nodes, jobs, rounds=Synergy().rounds)
 
 
 def job_of(job_id: str, model: str) -> Job:

@@ -110,9 +110,7 @@ def test_a_copied_token_stays_its_owners(kubectl: Kubectl, workers: list[Node]) 
     assert "finished: 3 steps" in kubectl("exec", "owner", "--", *train)
 
 
-def beside_an_attacker(
-    kubectl: Kubectl, workers: list[Node], ways: Sequence[str], *, steps: int
-) -> dict[str, float]:
+def beside_an_attacker(kubectl: Kubectl, workers: list[Node], ways: Sequence[str], *, steps: int) -> dict[str, float]:
     """Statistics of the step times (seconds) of a job beside a pod that attacks in these ways at once."""
     node = {"kubernetes.io/hostname": workers[0].name}
     neighbour = train_pod(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 from dataclasses import replace
 from random import Random
@@ -188,10 +189,19 @@ def test_times_too_large_to_add_are_refused():
         Allox().plan(cluster_view([Node("n", gpus=1)], [Job(f"j{i}", gpu_s=1e308) for i in range(3)]))
 
 
+def test_the_solver_is_imported_when_the_policy_is_made_so_that_the_first_plan_isnt_late():
+    """The first plan comes with a burst of submissions, when a machine is busy: there the import took up to ten seconds."""
+    code = (
+        "import sys; from scheduler_sims.policies.allox import Allox; assert 'scipy' not in sys.modules; "
+        "Allox(); assert 'scipy.optimize' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_without_scipy_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(PolicyError, match=r"pip install 'emugpu\[scheduler\]'"):
-        Allox().plan(cluster_view([Node("n", gpus=1)], [Job("a", gpu_s=1)]))
+        Allox()
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1.01, float("nan")])

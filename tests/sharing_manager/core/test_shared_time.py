@@ -391,6 +391,7 @@ def test_a_demand_that_is_replaced_over_and_over_costs_no_memory(shared, mode):
         ask(node, grants["b"], 0, 500 * S - number, MS)
     engine = node.pool.find(UUIDS[0]).engine
     assert len(engine._coming) < 500
+    assert len(node.manager._shared._due_heap) < 500
 
 
 def of_mode(mode, replicas):

@@ -171,7 +171,9 @@ def test_pods_of_one_job_get_the_same_secret_on_all_nodes_and_others_none_of_it(
         return client.received()[-1].get("ranks_secret")
 
     assert secret("ns/job/0") == secret("ns/job/1") == secret("ns/job/1/container")
-    assert len({secret("ns/job/0"), secret("other/job/0"), secret("ns/other/0"), secret("ns/job/0", "another key")}) == 4
+    assert (
+        len({secret("ns/job/0"), secret("other/job/0"), secret("ns/other/0"), secret("ns/job/0", "another key")}) == 4
+    )
     assert (secret("the-pods-uid"), secret("ns/job/0", "")) == (None, None)
 
 

@@ -268,7 +268,10 @@ def test_a_proof_is_of_one_rank_and_of_one_start():
 
 def test_a_leader_of_another_version_is_named(options, port, in_thread):
     def greet():
-        with socket.create_server(("127.0.0.1", port)) as listener, contextlib.closing(listener.accept()[0]) as connection:
+        with (
+            socket.create_server(("127.0.0.1", port)) as listener,
+            contextlib.closing(listener.accept()[0]) as connection,
+        ):
             connection.sendall(encode({"op": "hello", "version": 99, "nonce": "n"}))
             connection.recv(4096)
 
