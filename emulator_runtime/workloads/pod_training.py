@@ -211,7 +211,7 @@ class PodTraining:
         assert self._done is not None
         seen_ns, step = self._clock.now_ns(), self._done
         self._done += 1
-        self._paced_ns += max(times.device_ns(step), times.input_ns) + times.host_ns
+        self._paced_ns += max(times.step_ns(step), times.prepared_ns) + times.host_ns
         self.seen.add(seen_ns)
         self._observer.stepped(StepRecord(step, lease.start_ns, lease.end_ns, seen_ns))
 

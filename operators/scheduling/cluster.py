@@ -89,7 +89,7 @@ class KubernetesCluster:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self._running_watcher.sharing, elastic=False)
+        return Capabilities(self._running_watcher.sharing, elastic=False, stages=False)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

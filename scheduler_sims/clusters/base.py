@@ -97,11 +97,13 @@ class Capabilities:
     """What a cluster can do with a plan; the loop refuses anything else before it acts.
 
     `sharing`: how each device that several jobs may hold is shared, by UUID. `elastic`: a job may run on other numbers of
-    GPUs and nodes, or with another batch size, than it was submitted with.
+    GPUs and nodes, or with another batch size, than it was submitted with. `stages`: the steps of a job may have stages beside
+    the work of its devices.
     """
 
     sharing: Mapping[str, str] = field(default_factory=dict)
     elastic: bool = True
+    stages: bool = True
 
     def refusal(self, job: JobSpec, allocation: Allocation) -> str:
         """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
@@ -113,6 +115,11 @@ class Capabilities:
             return (
                 f"{gpus} GPUs on {nodes} nodes, and steps of {samples} samples; on Kubernetes a job keeps what it was submitted "
                 "with. Simulate the policy, or observe it on a local cluster"
+            )
+        if not self.stages and job.work[way.name].stages:
+            return (
+                "stages of a step (fetch_s, transfer_s, exchange_s), which Kubernetes doesn't have. Simulate the policy, or "
+                "observe it on a local cluster"
             )
         shares = [share for task in allocation.tasks for share in task.shares]
         shared = [share for share in shares if share.device in self.sharing]

@@ -519,7 +519,7 @@ class Lab:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.watcher.sharing, elastic=False)
+        return Capabilities(self.watcher.sharing, elastic=False, stages=False)
 
     def prepare(self, jobs: Sequence[Any]) -> None:
         pass
