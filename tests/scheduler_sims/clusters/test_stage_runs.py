@@ -213,3 +213,24 @@ def test_a_cluster_without_stages_says_what_to_do(drive):
     allocation = Allocation("gpu", (TaskPlacement("n1", (DeviceShare(DEVICES["n1"][0].uuid, "Tesla-T4"),), 1000),))
     assert Capabilities().refusal(job, allocation) == ""
     assert "which Kubernetes doesn't have. Simulate the policy" in Capabilities(stages=False).refusal(job, allocation)
+
+
+@pytest.mark.parametrize("sharing", ["exclusive", "fifo", "mps"])
+@pytest.mark.parametrize("stop_s", [0, 0.5, 0.8, 1.0, 1.7, 2.45, 3.3, 4.8, 6.2])
+def test_a_run_that_is_stopped_at_any_time_goes_on_where_it_ended(drive, sharing, stop_s):
+    """On a device of its own, or beside b on one; b fetches from the same storage."""
+    driven = drive(["a,1,1,6,6,0.8,0.1,0.2", "b,1,1,6,6,0.5,0.1,0.1"], STORAGE, NETWORK, *LINKS, sharing=sharing)
+    for index, job in enumerate("ab"):
+        driven.start(job, ("n1", index if sharing == "exclusive" else 0), milli=1000)
+    driven.wait(0)
+    assert driven.wait(stop_s) == []
+    before = driven.cluster.steps_done("a")
+    driven.cluster.stop("a")
+    ((what, job, at_s, done),) = driven.wait()
+    assert (what, job) == ("stopped", "a")
+    assert at_s >= stop_s
+    assert done in (before, before + 1)
+    driven.start("a", ("n1", 0), steps_done=done)
+    ends = driven.ends()
+    assert set(ends) == {"a", "b"}
+    assert ends["a"] >= at_s + (6 - done) * 1.2
