@@ -46,7 +46,7 @@ MANAGER_OWN = {
     "metrics_port",
     "tools",
 }
-MANAGER_LOCAL = {"socket_dir", "state_dir", "clock", "sharing", "sharing_config", "lifeline_fd"}
+MANAGER_LOCAL = {"socket_dir", "state_dir", "clock", "sharing", "resources", "sharing_config", "lifeline_fd"}
 POOL_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # of an object; source: RFC 1123
 PLUGIN_OWN = {"node_dir", "kubelet_dir", "metrics_port", "cdi_dir"}
 

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 from emulator_runtime.domain.errors import ClusterError, InputError, UnknownNameError
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.ipc.poller import Admit, Poller
+from emulator_runtime.node import host_resources
 from emulator_runtime.node.inventory import Inventory
 from emulator_runtime.node.layout import NodeLayout
 from emulator_runtime.sharing.modes import MODES
@@ -209,15 +210,16 @@ class Daemon:
 
 def _local_pool(settings: Settings) -> DevicePool:
     inventory = read_inventory(Path(settings.inventory), settings.node)
+    resources = host_resources.from_json(settings.resources, "EMUGPU_MANAGER_RESOURCES")
     if isinstance(inventory, Inventory):
-        pool = DevicePool()
+        pool = DevicePool(resources=resources)
         pool.apply_inventory(shared(inventory, settings.sharing_config))
         return pool
     mode = MODES[settings.sharing]
     if mode.shared and any(device.mig is not None for device in inventory):
         problem = f"must be exclusive, not {mode.name}: {settings.inventory} has MIG instances, which have one job each"
         raise InputError("EMUGPU_MANAGER_SHARING", problem)
-    return DevicePool(inventory, mode)
+    return DevicePool(inventory, mode, resources)
 
 
 def _make_directory(variable: str, path: str) -> None:

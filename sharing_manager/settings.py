@@ -36,6 +36,11 @@ class Settings(EnvSettings):
     sharing: str = setting(
         f"sharing mode of the devices of an inventory that is a list: {', '.join(MODES)}", "exclusive"
     )
+    resources: str = setting(
+        'JSON list of what jobs share beside devices: [{"name": "storage", "speed": 1}, {"name": "link-0", "devices": [UUID]}]; '
+        "empty: nothing",
+        "",
+    )
     sharing_config: str = setting(
         "sharing file as NVIDIA's device plugin takes it (YAML: timeSlicing or mps); empty: none", ""
     )
@@ -73,7 +78,7 @@ class Settings(EnvSettings):
         for name in ("inventory",) if self.node_dir else ("inventory", "socket_dir", "state_dir"):
             if not getattr(self, name):
                 raise InputError(self.variable(name), f"is missing: {self._help_of(name)}")
-        for name in ("socket_dir", "state_dir") if self.node_dir else ("tools",):
+        for name in ("socket_dir", "state_dir", "resources") if self.node_dir else ("tools",):
             if getattr(self, name):
                 given = "without" if name == "tools" else "with"
                 raise InputError(

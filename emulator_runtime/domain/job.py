@@ -8,6 +8,7 @@ from math import ceil
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.sensitivity import Sensitivity
+from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,14 @@ class TimedWork:
     """Work given as a duration that holds for every GPU type. The duration is divided among the job's steps.
 
     With a `sensitivity`, `duration_s` holds at speed 1; more or fewer CPUs and memory change the speed. Example: 100 s at
-    speed 2 take 50 s. `host_s`: the part of each step in which the host works and the GPU waits.
+    speed 2 take 50 s. `host_s`: the part of each step in which the host works and the GPU waits. `stages`: what a step needs of
+    other resources, in addition to the duration.
     """
 
     duration_s: float
     sensitivity: Sensitivity | None = None
     host_s: float = 0.0
+    stages: StageTimes = NO_STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class ModelWork:
     `batch_size` is per GPU. `input_cpu_s`: CPU time that the input pipeline needs for one step of the whole job.
     `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
     step_costs/communication.py computes. GPUs on several nodes always exchange gradients. `host_s`: time of the host before
-    each step, in which the GPU waits.
+    each step, in which the GPU waits. `stages`: what a step needs of other resources.
     """
 
     model: str
@@ -125,6 +128,7 @@ class ModelWork:
     input_cpu_s: float = 0.0
     exchanges: bool = False
     host_s: float = 0.0
+    stages: StageTimes = NO_STAGES
 
 
 Work = TimedWork | ModelWork

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 from emulator_runtime.domain.units import to_ns
 
 
@@ -31,18 +32,20 @@ class StepProfile:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """When the steps of a run end, on devices that no other job uses. Integer nanoseconds, so that sums are exact.
+    """When the steps of a run end, on devices and other resources that no other job uses. Integer nanoseconds, so that sums are
+    exact.
 
     The steps add up to `total_device_ns` exactly. Example: 10 ns in 3 steps are steps of 3, 3 and 4 ns. The input
-    pipeline prepares step k+1 while the device works on step k (double buffering). Each input takes `input_ns`; the
+    pipeline prepares step k+1 while the device works on step k (double buffering). The CPUs need `input_ns` for each input; the
     pipeline starts with the first input when the run starts. Before each step the host works for `host_ns`, while the device
-    does nothing for this job.
+    does nothing for this job. `stages`: what a step needs of other resources (stages.py).
     """
 
     steps: int
     total_device_ns: int
     input_ns: int = 0
     host_ns: int = 0
+    stages: StageTimes = NO_STAGES
 
     def with_steps(self, steps: int) -> StepTimes:
         """Another number of such steps, which all take equally long."""
@@ -52,9 +55,18 @@ class StepTimes:
     def of_profile(cls, profile: StepProfile, steps: int, input_s: float = 0.0) -> StepTimes:
         return cls(steps, to_ns(profile.device_s) * steps, to_ns(input_s))
 
+    @property
+    def prepared_ns(self) -> int:
+        """How long an input takes: its fetch, the work of the CPUs and its transfer."""
+        return self.stages.fetch_ns + self.input_ns + self.stages.transfer_ns
+
     def device_ns(self, first: int, count: int = 1) -> int:
         """Device time of `count` steps from step `first` (0-based)."""
         return self.total_device_ns * (first + count) // self.steps - self.total_device_ns * first // self.steps
+
+    def step_ns(self, first: int, count: int = 1) -> int:
+        """The same with the exchanges that follow."""
+        return self.device_ns(first, count) + count * self.stages.exchange_ns
 
     def remaining_ns(self, first: int) -> int:
         """Device time of the steps from `first` on."""
@@ -64,24 +76,20 @@ class StepTimes:
         """Time from the start of a run at step `first` until `count` steps are done."""
         if count == 0:
             return 0
-        device_bound = self.input_ns + self.device_ns(first, count)
-        input_bound = count * self.input_ns + self.device_ns(first + count - 1)
-        return max(device_bound, input_bound) + count * self.host_ns
+        step_bound = self.prepared_ns + self.step_ns(first, count)
+        input_bound = count * self.prepared_ns + self.step_ns(first + count - 1)
+        return max(step_bound, input_bound) + count * self.host_ns
 
-    def next_issue_ns(self, ended_ns: int, issued_ns: int) -> int:
-        """When a step is issued, if the one before it was issued at `issued_ns` and ends at `ended_ns`."""
-        return max(ended_ns, issued_ns + self.input_ns) + self.host_ns
-
-    def first_issue_ns(self, begin_ns: int) -> int:
-        """When the first step of a run that begins at `begin_ns` is issued."""
-        return self.next_issue_ns(begin_ns, begin_ns)
+    def next_issue_ns(self, ended_ns: int, prepared_ns: int) -> int:
+        """When a step is issued, if the one before it ends at `ended_ns` and its own input is ready at `prepared_ns`."""
+        return max(ended_ns, prepared_ns) + self.host_ns
 
     def issue_ns(self, first: int, index: int) -> int:
         """When the step at `index` of a run (0: its first) is issued: the previous step has ended and its input is ready.
 
         A run can be stopped at this time, which lies between two steps.
         """
-        return self.end_ns(first, index + 1) - self.device_ns(first + index)
+        return self.end_ns(first, index + 1) - self.step_ns(first + index)
 
     def steps_issued(self, first: int, elapsed_ns: int) -> int:
         """How many steps of a run that began at step `first` have been issued by the time `elapsed_ns`."""

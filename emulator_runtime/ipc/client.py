@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from emulator_runtime.domain.errors import (
     DeviceLostError,
@@ -23,6 +23,8 @@ from emulator_runtime.domain.errors import (
 )
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.domain.stages import StageRun
+from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import MAX_UNIT_NS, NS_PER_S
 from emulator_runtime.ipc import control
 from emulator_runtime.ipc.channel import Channel, wait_readable
@@ -30,9 +32,11 @@ from emulator_runtime.ipc.control import ControlChannel, share_in
 from emulator_runtime.ipc.fields import mapping, mappings, text, whole
 from emulator_runtime.ipc.frames import PROTOCOL_VERSION, Message
 from emulator_runtime.ipc.replies import raise_for
+from emulator_runtime.ipc.stages import StageDemands
 from emulator_runtime.node.inventory import EXCLUSIVE
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 
+_T = TypeVar("_T")
 PATIENCE_S = 30.0
 """How long a job waits for an unavailable manager before it gives up (host seconds)."""
 _FIRST_PAUSE_NS = 5_000_000
@@ -76,8 +80,8 @@ class Messages(Protocol):
         """The client has opened this connection, which the manager knows by the same name."""
         ...
 
-    def wait_for_message(self, channel: Channel) -> None:
-        """Wait until something has arrived or can be read, or the connection was closed."""
+    def wait_for_message(self, *channels: Channel) -> None:
+        """Wait until something has arrived or can be read on a channel, or it was closed."""
         ...
 
 
@@ -87,8 +91,8 @@ class BlockingMessages:
     def watch(self, name: str, channel: Channel) -> None:
         """Nothing to prepare."""
 
-    def wait_for_message(self, channel: Channel) -> None:
-        wait_readable([channel], _LONGEST_WAIT_S)
+    def wait_for_message(self, *channels: Channel) -> None:
+        wait_readable(channels, _LONGEST_WAIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,7 @@ class ManagerClient:
         self._steps_done: int | None = None
         self._after_ns = self._free_ns = 0
         self._use = _Use()
+        self._stages = StageDemands()
         self._session, self._only = session, only
         self._away_ns: int | None = None
         """Since when the manager is unavailable (host time), while the job goes on without it."""
@@ -187,6 +192,8 @@ class ManagerClient:
         self._connected_before = self._alone = False
         self.reconnects = 0
         self.devices: tuple[AttachedDevice, ...] = ()
+        self.beside: tuple[ManagerClient, ...] = ()
+        """Clients of the same process on other nodes, whose messages are read as well while this one waits."""
         self.shared = False
         self.ranks_secret = ""
 
@@ -209,7 +216,7 @@ class ManagerClient:
         self._connected_before = False
         self._steps_done = steps_done
         self._wanted = self._stop = None
-        self._free_ns, self._use = 0, _Use()
+        self._free_ns, self._use, self._stages = 0, _Use(), StageDemands()
         self._pieces.clear()
         self._request_as_holder(None)
 
@@ -232,9 +239,16 @@ class ManagerClient:
             self._stay_connected()
         if self.demands or wanted == self._wanted:
             return self._demanded(wanted)
-        if self._stop is not None and issue_ns >= self._stop[0] - _LATE_NS and not self._session:
+        if not self._session and self._stops(step, issue_ns):
             return Lease(issue_ns, issue_ns, stop=True)
         return self._own(wanted)
+
+    def _stops(self, step: int, issue_ns: int) -> bool:
+        """Whether the run ends instead of doing this step."""
+        if self._stop is None:
+            return False
+        at_ns, last = self._stop
+        return step > last if self.demands else issue_ns >= at_ns - _LATE_NS
 
     def _own(self, wanted: _Wanted) -> Lease:
         """Time of devices that nobody else uses."""
@@ -259,6 +273,34 @@ class ManagerClient:
         present_ns = max((lease.start_ns for _, lease in self._pieces.values()), default=0)
         if issue_ns <= present_ns + MAX_UNIT_NS:
             self.demand(step, duration_ns, issue_ns, remaining_ns)
+
+    def prefetch(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        """Begin the input of `step` at `ready_ns`: demand what the jobs of the node share, and again whenever messages of the
+        manager are read, as soon as one stage has ended. Not if the run ends instead of doing the step before."""
+        if self._stages.resources:
+            self._stay_connected()
+            if self._stops(step - 1, ready_ns):
+                return
+        devices = [device.uuid for device in self.devices]
+        self._send(*self._stages.begin_input(step, times, ready_ns, devices))
+
+    def exchange(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        """Begin the exchange of `step` at `ready_ns`, when its devices have done their part."""
+        self._send(*self._stages.begin_exchange(step, times, ready_ns))
+
+    def prefetched_ns(self) -> int:
+        """When the input that was begun last is ready. Waits until that is known."""
+        return self._staged(self._stages.input)
+
+    def exchanged_ns(self) -> int:
+        """When the exchange that was begun last ends. Waits until that is known."""
+        return self._staged(self._stages.exchange)
+
+    def _staged(self, run: StageRun | None) -> int:
+        if run is None:
+            raise ValueError("no stage was begun")
+        end_ns = run.end_ns if run.end_ns is not None else self._awaited(lambda: run.end_ns)
+        return run.ready_ns if end_ns is None else end_ns  # None: nobody waits for this process any more
 
     def report(self, steps_done: int) -> None:
         """Report finished steps, for a program that has its devices in other sessions."""
@@ -339,19 +381,26 @@ class ManagerClient:
         """The pieces of all devices for this step, from the earliest start to the latest end."""
         self._send_use()
         self._want(wanted, None if self._session else wanted.step)
+        return self._awaited(lambda: self._answer(wanted)) or self._own(wanted)
+
+    def _awaited(self, answer: Callable[[], _T | None]) -> _T | None:
+        """What `answer` returns as soon as the manager's messages have said it; None: the main process has ended the run."""
         while True:
             if self._channel is None:
                 self._request_as_holder(None)
             if self._alone:
-                return self._own(wanted)
+                return None
             assert self._channel is not None
             self._take_notifications()
-            if (answer := self._answer(wanted)) is not None:
-                return answer
+            for other in self.beside:
+                other._take_notifications()
+            if (found := answer()) is not None:
+                return found
             if self._channel.ended:
                 self.close()
             else:
-                self._messages.wait_for_message(self._channel)
+                channels = [self._channel, *(other._channel for other in self.beside if other._channel is not None)]
+                self._messages.wait_for_message(*(channel for channel in channels if not channel.ended))
 
     def _answer(self, wanted: _Wanted) -> Lease | None:
         """The lease for this step as far as the manager has answered."""
@@ -415,9 +464,13 @@ class ManagerClient:
         for message in notifications:
             match message["op"]:
                 case control.PIECE:
+                    resource, number = text(message, "resource"), whole(message, "sequence")
                     lease = Lease(whole(message, "start_ns"), whole(message, "end_ns"))
-                    self._pieces[text(message, "resource")] = whole(message, "sequence"), lease
-                    self._after_ns, self._free_ns = lease.start_ns, max(self._free_ns, lease.end_ns)
+                    if any(resource == each.name for each in self._stages.resources):
+                        self._send(*self._stages.served(resource, number, lease))
+                    else:
+                        self._pieces[resource] = number, lease
+                        self._after_ns, self._free_ns = lease.start_ns, max(self._free_ns, lease.end_ns)
                 case control.STOP:
                     self._stop = whole(message, "at_ns"), whole(message, "last", least=-1)
                 case control.MODE:
@@ -486,14 +539,14 @@ class ManagerClient:
             if self._memory is not None and not self._ended:
                 raise_for(channel.request(self._reservation()))
             if not self._ended:
-                for message in self._use.take() + self._outstanding():
+                for message in self._use.take() + self._outstanding() + self._stages.outstanding():
                     channel.send(message)
         except BaseException:
             channel.close()
             raise
         self.reconnects += self._connected_before
         self._channel, self._connected_before = channel, True
-        if self.demands:
+        if self.demands or self._stages.resources:
             self._messages.watch(self._connection_name, channel)
 
     def _take(self, reply: Message) -> None:
@@ -502,6 +555,7 @@ class ManagerClient:
         self.job_id = text(reply, "job_id", self.job_id)
         self.shared = reply.get("shared") is True
         self.ranks_secret = text(reply, "ranks_secret", "")
+        self._stages.take(reply)
         if "host" in reply:
             self._share = share_in(mapping(reply, "host"), least_cpu_milli=0)
         if not self._ended:

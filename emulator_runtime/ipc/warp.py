@@ -59,11 +59,11 @@ class WarpClock:
         """From now on count the messages of a connection to another participant, which knows it by this name."""
         self._watched[name] = channel
 
-    def wait_for_message(self, channel: Channel) -> None:
-        """Wait until something has arrived on a watched channel, or it was closed. Raises ManagerUnavailableError if the
-        clock's owner has ended."""
-        received = channel.received
-        while not channel.ended and channel.received == received:
+    def wait_for_message(self, *channels: Channel) -> None:
+        """Wait until something has arrived on one of these watched channels, or it was closed. Raises ManagerUnavailableError if
+        the clock's owner has ended."""
+        received = [channel.received for channel in channels]
+        while not any(channel.ended for channel in channels) and [c.received for c in channels] == received:
             self._pause(NEVER_NS)
 
     def _pause(self, deadline_ns: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
+from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.ipc.fields import mapping, mappings, seconds, text, whole
 from emulator_runtime.ipc.frames import Message
@@ -122,11 +123,12 @@ class RunOrder:
 
 
 def _work_message(work: Work) -> Message:
+    stages = asdict(work.stages) if work.stages else {}
     if isinstance(work, TimedWork):
         stated: Message = {"duration_s": work.duration_s, "host_s": work.host_s}
         if work.sensitivity is not None:
             stated |= {"cpu_speeds": _lists(work.sensitivity.cpu), "memory_speeds": _lists(work.sensitivity.memory)}
-        return stated
+        return stated | stages
     exchanges = {"exchanges": True} if work.exchanges else {}
     stated = {
         "model": work.model,
@@ -134,19 +136,21 @@ def _work_message(work: Work) -> Message:
         "input_cpu_s": work.input_cpu_s,
         "host_s": work.host_s,
     }
-    return stated | exchanges
+    return stated | exchanges | stages
 
 
 def _work(message: Message) -> Work:
+    stages = StageTimes(*(whole(message, name, 0) for name in ("fetch_ns", "transfer_ns", "exchange_ns")))
     if "duration_s" in message:
         speeds = _sensitivity(message) if "cpu_speeds" in message else None
-        return TimedWork(seconds(message, "duration_s"), speeds, seconds(message, "host_s", 0.0))
+        return TimedWork(seconds(message, "duration_s"), speeds, seconds(message, "host_s", 0.0), stages)
     return ModelWork(
         text(message, "model"),
         whole(message, "batch_size", least=1),
         seconds(message, "input_cpu_s", 0.0),
         exchanges=message.get("exchanges") is True,
         host_s=seconds(message, "host_s", 0.0),
+        stages=stages,
     )
 
 

@@ -77,6 +77,18 @@ class CountedDevices:
     def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None:
         self.manager.queue(self.samples.done(step), duration_ns, issue_ns, remaining_ns)
 
+    def prefetch(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        self.manager.prefetch(self.samples.done(step), times, ready_ns)
+
+    def prefetched_ns(self) -> int:
+        return self.manager.prefetched_ns()
+
+    def exchange(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        self.manager.exchange(self.samples.done(step), times, ready_ns)
+
+    def exchanged_ns(self) -> int:
+        return self.manager.exchanged_ns()
+
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
@@ -228,7 +240,7 @@ class PodTraining:
         seen_ns, step = self._clock.now_ns(), self._step
         self._step += 1
         self._done = self._samples.done(self._step)
-        self._paced_ns += max(times.device_ns(step), times.input_ns) + times.host_ns
+        self._paced_ns += max(times.step_ns(step), times.prepared_ns) + times.host_ns
         self.seen.add(seen_ns)
         self._observer.stepped(StepRecord(step, lease.start_ns, lease.end_ns, seen_ns))
 

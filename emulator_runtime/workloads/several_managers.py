@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.ipc.client import ManagerClient, Messages
 from emulator_runtime.workloads.order import RunOrder
 
@@ -18,6 +19,8 @@ class SeveralManagers:
 
     def __init__(self, clients: Sequence[ManagerClient]) -> None:
         self._clients = clients
+        for client in clients:
+            client.beside = tuple(other for other in clients if other is not client)
 
     @classmethod
     def of(cls, order: RunOrder, messages: Messages | None = None) -> SeveralManagers:
@@ -51,6 +54,20 @@ class SeveralManagers:
             if leases[-1].stop:
                 return leases[-1]
         return Lease(min(lease.start_ns for lease in leases), max(lease.end_ns for lease in leases))
+
+    def prefetch(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        for client in self._clients:
+            client.prefetch(step, times, ready_ns)
+
+    def exchange(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        for client in self._clients:
+            client.exchange(step, times, ready_ns)
+
+    def prefetched_ns(self) -> int:
+        return max(client.prefetched_ns() for client in self._clients)
+
+    def exchanged_ns(self) -> int:
+        return max(client.exchanged_ns() for client in self._clients)
 
     def release(self, steps_done: int) -> None:
         self._call_all(lambda client: client.release(steps_done))

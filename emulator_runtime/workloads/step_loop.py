@@ -21,10 +21,15 @@ MANAGER = "the sharing manager"
 
 
 class DeviceTime(Protocol):
-    """The methods of the sharing manager's client (ipc.client.ManagerClient) by which steps get the time of devices."""
+    """The methods of the sharing manager's client (ipc.client.ManagerClient) by which steps get the time of devices and other
+    resources."""
 
     def lease(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> Lease: ...
     def queue(self, step: int, duration_ns: int, issue_ns: int, remaining_ns: int = 0) -> None: ...
+    def prefetch(self, step: int, times: StepTimes, ready_ns: int) -> None: ...
+    def prefetched_ns(self) -> int: ...
+    def exchange(self, step: int, times: StepTimes, ready_ns: int) -> None: ...
+    def exchanged_ns(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +59,53 @@ class StepLoop:
 
     def run(self, times: StepTimes, done: int, start: Crossing) -> Ended:
         """Run the steps from number `done` on, beginning at `start`, until all are done or somebody stops the run."""
-        crossing, issue_ns = start, times.first_issue_ns(start.end_ns)
+        crossing, ready_ns = start, None
         while done < times.steps:
             if crossing.stop:
                 return Ended(done, crossing.end_ns, crossing.stop)
+            if ready_ns is None:
+                ready_ns = self._first_input_ns(times, done, start.end_ns)
+            issue_ns = times.next_issue_ns(crossing.end_ns, ready_ns)
             if issue_ns > crossing.end_ns:
                 self.wait(issue_ns)
             times = self.times_now(done, times)
             with self.blocking():
-                lease = self.devices.lease(done, times.device_ns(done), issue_ns, times.remaining_ns(done))
+                lease, end_ns, ready_ns = self._staged(times, done, issue_ns)
             if lease.stop:
                 return Ended(done, lease.start_ns, MANAGER)
             if self.group.nodes == 1:  # otherwise the end of the slowest rank isn't known before the barrier
-                self._queue(times, done + 1, times.next_issue_ns(lease.end_ns, issue_ns))
-            self.lags.add(self.wait(lease.end_ns))
+                self._queue(times, done + 1, times.next_issue_ns(end_ns, ready_ns))
+            if not times.stages or ready_ns <= end_ns:  # otherwise the end has passed while the input was awaited
+                self.lags.add(self.wait(end_ns))
             done += 1
-            crossing = self.group.barrier(done, lease.end_ns, stop=self.asked_to_stop())
-            issue_ns = times.next_issue_ns(crossing.end_ns, issue_ns)
+            crossing = self.group.barrier(done, end_ns, stop=self.asked_to_stop())
             self.stepped(lease, times)
         return Ended(done, crossing.end_ns)
+
+    def _first_input_ns(self, times: StepTimes, step: int, ready_ns: int) -> int:
+        """When the input of the run's first step is ready, which begins at `ready_ns`."""
+        if not times.stages:
+            return ready_ns + times.prepared_ns
+        with self.blocking():
+            self.devices.prefetch(step, times, ready_ns)
+            return self.devices.prefetched_ns()
+
+    def _staged(self, times: StepTimes, step: int, issue_ns: int) -> tuple[Lease, int, int]:
+        """The device time of a step that is issued at `issue_ns`, when its exchange ends, and when the next input is ready.
+
+        That input begins now, before the time of a shared device is awaited.
+        """
+        devices, more = self.devices, step + 1 < times.steps
+        if times.stages and more:
+            devices.prefetch(step + 1, times, issue_ns)
+        lease = devices.lease(step, times.device_ns(step), issue_ns, times.remaining_ns(step))
+        if not times.stages:
+            return lease, lease.end_ns, issue_ns + times.prepared_ns
+        if lease.stop:
+            return lease, lease.start_ns, lease.start_ns
+        devices.exchange(step, times, lease.end_ns)
+        end_ns = devices.exchanged_ns()
+        return lease, end_ns, devices.prefetched_ns() if more else end_ns
 
     def _queue(self, times: StepTimes, step: int, issue_ns: int) -> None:
         """Demand the next step while the present one runs, so that others on a shared device don't always come first."""

@@ -166,6 +166,11 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
     if work.host_s:
         problem = "EmuJobs have no host time between their steps; remove the column"
         raise InputError(f"job {job.job_id!r}: host_s", problem)
+    if work.stages:
+        problem = (
+            "the steps of EmuJobs have no stages that share a node's storage, links or network; remove the columns"
+        )
+        raise InputError(f"job {job.job_id!r}: fetch_s, transfer_s, exchange_s", problem)
     if not isinstance(work, TimedWork):
         if work.input_cpu_s:
             problem = "EmuJobs have no input pipeline; remove the column"

@@ -4,7 +4,7 @@ One total order of events (`Event.order`): time, kind of event, row of the job; 
 one instant the loop first acts on what it knew beforehand (submissions, wakes, the effect of a plan), then steps are issued,
 then the loop receives the events. So a stop that results from an event of this instant comes after the steps of this
 instant, any other stop before them, as on a cluster where messages take time.
-Runs on exclusive devices are computed whole; those on shared ones go step by step (shared_runs.py). Devices decide before the
+Runs that share nothing are computed whole; others go step by step (shared_runs.py). Devices decide before the
 loop receives the events of an instant.
 """
 
@@ -62,8 +62,9 @@ class _StopDelivery:
 class SimulatedCluster:
     """Discrete events over StepTimes, with the costs of ClusterCosts.
 
-    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption. `any_batch`:
-    see Capabilities.
+    With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption. `any_batch`
+    False: it predicts for Kubernetes, where only elastic jobs change their batch size, and steps have no stages beside the work
+    of devices.
     """
 
     name = "simulated"
@@ -72,7 +73,7 @@ class SimulatedCluster:
         self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None, *, any_batch: bool = True
     ) -> None:
         self._truth = truth
-        self.capabilities = Capabilities(truth.cluster.sharing, any_batch)
+        self.capabilities = Capabilities(truth.cluster.sharing, any_batch, stages=any_batch)
         self._costs = costs
         self._leases = leases
         self._starts = StartQueue(costs)
@@ -80,7 +81,7 @@ class SimulatedCluster:
         self._now_ns = 0
         self._heap: list[tuple[tuple[int, int, int], int, Event | _Run | _StopDelivery]] = []
         self._runs: dict[str, _Run] = {}
-        self._shared = SharedRuns()
+        self._shared = SharedRuns(truth.cluster.resources)
         self._numbers = 0
         self._seen_now = False  # whether the loop has received an event of this instant
 
@@ -116,7 +117,8 @@ class SimulatedCluster:
         run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        if sharing:
+        nodes = self._truth.cluster.resources if times.stages else ()
+        if sharing or any(task.node in nodes for task in start.allocation.tasks):
             self._shared.begin(start, times, begin_ns, sharing)
         else:
             self._plan_end(run)
@@ -163,7 +165,7 @@ class SimulatedCluster:
         if self._now_ns >= run.begin_ns and (count or not run.lease_end_ns):
             # The step in progress keeps its speed, and the next step's input is ready as before.
             run.before_ns = run.begin_ns + run.times.end_ns(run.first, count) if count else run.before_ns
-            run.begin_ns = self._issue_ns(run, count) - times.input_ns
+            run.begin_ns = self._issue_ns(run, count) - times.prepared_ns
             run.first += count
         run.times, run.number = times, self._next_number()
         self._plan_end(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import yaml
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.mig import instances, profile_of
+from emulator_runtime.domain.stages import NETWORK, STORAGE, HostResource
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
 from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
@@ -33,6 +34,9 @@ _NODE_FIELDS = (
     "mig",
     "sharing",
     "replicas",
+    "storage",
+    "network",
+    "links",
 )
 _TOP_FIELDS = ("nodes", "costs")
 MAX_NODES = 10_000
@@ -44,7 +48,7 @@ class NodeSpec:
     """One emulated node. CPUs are thousandths, memory is bytes (0: none for jobs that state how much they need).
 
     `sharing`: how several jobs share one of its devices, one of emulator_runtime.sharing.modes.MODES; `replicas`: at most so many
-    (0: any number).
+    (0: any number). `resources`: what its jobs share beside devices.
     """
 
     name: str
@@ -54,6 +58,7 @@ class NodeSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     sharing: str = EXCLUSIVE.name
     replicas: int = 0
+    resources: tuple[HostResource, ...] = ()
 
     @property
     def gpu_type(self) -> str | None:
@@ -75,6 +80,11 @@ class ClusterSpec:
     def sharing(self) -> Mapping[str, str]:
         """How each device that may be shared is shared, by UUID."""
         return {d.uuid: node.sharing for node in self.nodes if node.sharing != EXCLUSIVE.name for d in node.devices}
+
+    @cached_property
+    def resources(self) -> Mapping[str, tuple[HostResource, ...]]:
+        """What the jobs of each node share beside devices, by the node's name; nodes without such resources are missing."""
+        return {node.name: node.resources for node in self.nodes if node.resources}
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -147,8 +157,36 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
         devices = tuple(Device(full, i, gpu_type, gpu_memory) for i in range(gpus))
         if mig:
             devices = tuple(d for gpu in devices for d in instances(gpu, gpus, mig, f"{place}.mig"))
-        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas))
+        resources = _resources(fields, devices, gpus, place)
+        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas, resources))
     return built
+
+
+def _resources(fields: Mapping[str, Any], devices: Sequence[Device], gpus: int, place: str) -> tuple[HostResource, ...]:
+    """What the node's jobs share beside devices. What isn't stated each job has for itself."""
+    pools = [
+        HostResource(name, _number(fields, name, place, default=None, above=0))
+        for name in (STORAGE, NETWORK)
+        if name in fields
+    ]
+    links = fields.get("links", [])
+    if not isinstance(links, list):
+        raise InputError(f"{place}.links", "must be a list of links, such as [{gpus: [0, 1]}]")
+    behind: list[int] = []
+    for number, entry in enumerate(links):
+        where = f"{place}.links[{number}]"
+        link = _mapping(entry, where, ("gpus", "speed"))
+        indexes = link.get("gpus")
+        if not isinstance(indexes, list) or not indexes or not all(type(i) is int and 0 <= i < gpus for i in indexes):
+            raise InputError(
+                f"{where}.gpus", f"must be a list of numbers of GPUs (0 to {gpus - 1}), not {shown(indexes)}"
+            )
+        behind += indexes
+        if len(set(behind)) < len(behind):
+            raise InputError(f"{where}.gpus", "a GPU is behind one link; each must be named once")
+        uuids = tuple(device.uuid for device in devices if device.gpu_index in indexes)
+        pools.append(HostResource(f"link-{number}", _number(link, "speed", where, default=1.0, above=0), uuids))
+    return tuple(pools)
 
 
 def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> list[str]:

@@ -19,7 +19,8 @@ from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, Inpu
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
 from emulator_runtime.domain.mig import instance_types
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S
+from emulator_runtime.domain.stages import StageTimes
+from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S, to_ns
 from emulator_runtime.domain.wording import quoted
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.inputs import sensitivity
@@ -28,6 +29,8 @@ DEFAULT_STEPS = 100
 MOST_WHOLE = 10**12
 """The largest whole number that a row may have, be it of GPUs or steps."""
 _ELASTIC = ("min_gpus", "max_gpus", "max_nodes")
+_STAGES = ("fetch_s", "transfer_s", "exchange_s")
+_WITHOUT_SENSITIVITY = "is for jobs whose speed doesn't depend on their CPUs and memory"
 GPU_CONFIGURATION = "gpu"
 CPU_CONFIGURATION = "cpu"
 
@@ -56,6 +59,9 @@ COLUMNS: Mapping[str, str] = {
     "batch_size": "batch size per GPU of the model, with num_gpus GPUs",
     "input_cpu_s": "CPU seconds that the input pipeline needs per step (default 0)",
     "host_s": "seconds before each step in which the host works and the GPU waits, part of gpu_duration_s (default 0)",
+    "fetch_s": "seconds for which a step's input needs the storage of each of the job's nodes (default 0)",
+    "transfer_s": "seconds for which a step's input needs the link of each GPU (default 0)",
+    "exchange_s": "seconds for which each step needs the network of each of the job's nodes when the GPUs are done (default 0)",
     "steps": f"training steps (default {DEFAULT_STEPS} for durations)",
     "weight": "share weight of the job (default 1)",
 }
@@ -129,7 +135,9 @@ def _stretched(job: JobSpec, factor: float) -> JobSpec:
 def _stretched_work(work: Work, factor: float) -> Work:
     if not isinstance(work, TimedWork):
         return work
-    return replace(work, duration_s=work.duration_s * factor, host_s=work.host_s * factor)
+    return replace(
+        work, duration_s=work.duration_s * factor, host_s=work.host_s * factor, stages=work.stages.stretched(factor)
+    )
 
 
 def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[tuple[int, JobSpec]]:
@@ -222,18 +230,19 @@ class _Row:
     def _gpu_work(self) -> tuple[Work, sensitivity.Host] | None:
         model = self._text("model")
         timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
-        if not timed and not model and self._text("nodes"):
-            raise InputError(
-                f"{self.place}: nodes", "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
-            )
+        for column in ("nodes", *_STAGES) if not timed and not model else ():
+            if self._text(column):
+                problem = "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
+                raise InputError(f"{self.place}: {column}", problem)
         nodes = self._nodes()
         least = HostShare(*(ceil(each / nodes) for each in (self._cpu_milli("cpus"), self._memory("memory_gib"))))
         if timed and not family:
             # A model beside a duration is a label: the duration counts.
             timed_work, host = sensitivity.of_columns(self._gpu_duration_s(), least, nodes, self._number, self.place)
-            return replace(timed_work, host_s=self._host_s(timed_work)), host
-        if family and self._text("host_s"):
-            raise InputError(f"{self.place}: host_s", "is for jobs whose speed doesn't depend on their CPUs and memory")
+            return replace(timed_work, host_s=self._host_s(timed_work), stages=self._stages(timed_work)), host
+        for column in ("host_s", *_STAGES) if family else ():
+            if self._text(column):
+                raise InputError(f"{self.place}: {column}", _WITHOUT_SENSITIVITY)
         for column in sensitivity.COLUMNS:
             if self._text(column):
                 raise InputError(
@@ -251,19 +260,31 @@ class _Row:
         batch_size, input_cpu_s = self._whole("batch_size", 1, least=1), self._number("input_cpu_s", 0.0)
         host_s, exchanges = self._number("host_s", 0.0), any(self._text(name) for name in ("nodes", *_ELASTIC))
         work = ModelWork(model, batch_size, input_cpu_s, exchanges=exchanges, host_s=host_s)
+        work = replace(work, stages=self._stages(work))
         return work, sensitivity.Host(least, HostShare(0))
 
     def _host_s(self, work: TimedWork) -> float:
         """The host's part of each step, which must leave time for the GPU."""
         host_s, steps = self._number("host_s", 0.0), self._whole("steps", DEFAULT_STEPS, least=1)
         if host_s and work.sensitivity is not None:
-            raise InputError(f"{self.place}: host_s", "is for jobs whose speed doesn't depend on their CPUs and memory")
+            raise InputError(f"{self.place}: host_s", _WITHOUT_SENSITIVITY)
         if host_s * steps >= work.duration_s and host_s:
             problem = (
                 f"{steps} steps with {host_s:g} s of the host each leave none of {work.duration_s:g} s for the GPU"
             )
             raise InputError(f"{self.place}: host_s", problem)
         return host_s
+
+    def _stages(self, work: Work) -> StageTimes:
+        """What each step needs of the resources that the jobs of a node share."""
+        times = {column: to_ns(self._number(column, 0.0)) for column in _STAGES}
+        for column in (column for column, stage_ns in times.items() if stage_ns):
+            if isinstance(work, TimedWork) and work.sensitivity is not None:
+                raise InputError(f"{self.place}: {column}", _WITHOUT_SENSITIVITY)
+            if any(self._text(name) for name in _ELASTIC):
+                problem = "is for jobs on one number of GPUs; leave it or the range out"
+                raise InputError(f"{self.place}: {column}", problem)
+        return StageTimes(*times.values())
 
     def _nodes(self) -> int:
         """How many equal parts the GPU configuration has."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from emulator_runtime.sharing.demands import Answer, Demand, Piece
-from sharing_manager.devices.pool import ManagedDevice
+from sharing_manager.devices.pool import Served
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.session import Session
 
@@ -28,7 +28,7 @@ class Lane:
     """
 
     grant: Grant
-    device: ManagedDevice
+    device: Served
     waiting: dict[Session, Demand] = field(default_factory=dict)
     begun: dict[int, tuple[Session, Demand]] = field(default_factory=dict)
     number: int = 0

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S, to_ns
 from emulator_runtime.domain.wording import shortened
 from emulator_runtime.memory.rules import Reservation
@@ -212,6 +214,16 @@ class Manager:
         """Whether other holders may compute on one of the grant's devices."""
         return any(self._pool.mode(uuid).shared for uuid in grant.uuids)
 
+    def resources_for(self, session: Session) -> list[HostResource]:
+        """What the session may demand beside its devices; of a link it knows its own devices only."""
+        managed = self._pool.resources_for(session.uuids)
+        own = {each.name: tuple(uuid for uuid in session.uuids if uuid in each.resource.devices) for each in managed}
+        return [replace(each.resource, devices=own[each.name]) for each in managed]
+
+    def arbitrates(self, grant: Grant) -> bool:
+        """Whether the grant's job shares something with others, so that the manager decides when it is served."""
+        return self.shared(grant) or bool(self._pool.resources_for(grant.uuids))
+
     def whole_devices(self, grant: Grant) -> int:
         """How many whole devices the grant's parts of devices add up to; 1 at least."""
         devices = (self._pool.find(uuid) for uuid in grant.uuids)
@@ -335,7 +347,8 @@ class Manager:
         """
         grant = session.grant
         _check_live(grant)
-        self._pool.check(grant.holder, _named(session, uuid))
+        if uuid not in self._pool.resources or uuid not in (r.name for r in self._pool.resources_for(session.uuids)):
+            self._pool.check(grant.holder, _named(session, uuid))
         now_ns, late_ns = self._clock.now_ns(), self._late_ns()
         lag_ns = max(0, now_ns - wanted.ready_ns)
         self._counters.add(lag_ns)

@@ -1,5 +1,5 @@
-"""Device time that processes demand: of devices that several holders share, and of a holder's device that several of its
-processes use.
+"""Time that processes demand: of devices that several holders share, of a holder's device that several of its
+processes use, and of what the jobs of a node share beside devices (devices/host_resources.py).
 
 A demand names one device. It is answered by a piece of time once the device's engine has decided (emulator_runtime.sharing):
 decisions follow the times that demands state, not the order in which they arrive. A process should queue its next demand while
@@ -22,7 +22,7 @@ from emulator_runtime.domain.units import MAX_UNIT_NS, to_s
 from emulator_runtime.sharing.demands import Answer, Demand, Piece
 from sharing_manager.core.half_served import CUT_NS, HalfServedBook
 from sharing_manager.core.lane import Lane
-from sharing_manager.devices.pool import DevicePool, ManagedDevice
+from sharing_manager.devices.pool import DevicePool, Served
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.session import Session
 from sharing_manager.persistence.lease_book import LeaseBook
@@ -60,7 +60,7 @@ class SharedTime:
         """The number of the last demand of each session for each device."""
         self._lanes: dict[tuple[str, str], Lane] = {}
         """By UUID and holder: what holders demand of the devices that they use."""
-        self._in_use: dict[str, ManagedDevice] = {}
+        self._in_use: dict[str, Served] = {}
         """By UUID: the devices whose engines have holders."""
         self._dues: dict[str, int] = {}
         """By UUID: when these engines decide next, if they have something to decide."""
@@ -84,7 +84,7 @@ class SharedTime:
         _check_ahead(wanted, now_ns)
         slot = _slot(session, uuid)
         number, last = self._last.get(slot, _NOT_ANSWERED)
-        if wanted.sequence > self._ends_after.get(session, wanted.sequence):
+        if wanted.sequence > self._ends_after.get(session, wanted.sequence) and uuid in session.uuids:
             return
         if wanted.sequence == number:
             piece = Piece(last.start_ns, last.end_ns, wanted.work_ns)
@@ -132,7 +132,7 @@ class SharedTime:
 
     def claim(self, session: Session) -> None:
         """The session is known again after a restart."""
-        self._unclaimed.difference_update(_slot(session, uuid) for uuid in session.uuids)
+        self._unclaimed.difference_update(_slot(session, name) for name in self._names(session.uuids))
 
     def forget_unclaimed(self) -> None:
         """The processes from before the restart that haven't come back have ended."""
@@ -145,7 +145,7 @@ class SharedTime:
         """The grant's run has ended: what devices would do for it after now isn't done, and its next run numbers its demands
         from anew."""
         now_ns = self._clock.now_ns()
-        for uuid in grant.uuids:
+        for uuid in self._names(grant.uuids):
             self._leave_device(grant, uuid, now_ns)
         for session in grant.sessions:
             self._forget(session, now_ns)
@@ -153,7 +153,7 @@ class SharedTime:
     def leave_session(self, session: Session) -> None:
         """A process has ended, and with it what devices would do for it after now; other processes of the grant go on."""
         now_ns, grant = self._clock.now_ns(), session.grant
-        for uuid in session.uuids:
+        for uuid in self._names(session.uuids):
             lane = self._lanes.get((uuid, grant.holder))
             if lane is not None:
                 lane.drop(session)
@@ -193,9 +193,9 @@ class SharedTime:
             heapq.heappop(heap)
         return heap[0] if heap else None
 
-    def _note_due(self, device: ManagedDevice) -> None:
+    def _note_due(self, device: Served) -> None:
         """The device's engine has other demands than before."""
-        uuid, due_ns = device.device.uuid, device.engine.next_ns()
+        uuid, due_ns = device.name, device.engine.next_ns()
         if due_ns is None or uuid not in self._in_use:
             self._dues.pop(uuid, None)
         elif self._dues.get(uuid) != due_ns:
@@ -205,8 +205,8 @@ class SharedTime:
                 self._due_heap = [(due_ns, uuid) for uuid, due_ns in self._dues.items()]
                 heapq.heapify(self._due_heap)
 
-    def _decide(self, device: ManagedDevice, until_ns: int, now_ns: int) -> None:
-        uuid = device.device.uuid
+    def _decide(self, device: Served, until_ns: int, now_ns: int) -> None:
+        uuid = device.name
         answers = device.engine.advance(until_ns)
         self._cut(device, until_ns - CUT_NS)  # before the answers are kept: a demand is in the cut, or has its answer
         for given in answers:
@@ -216,14 +216,15 @@ class SharedTime:
             piece = answer.piece
             lease = Lease(piece.start_ns, piece.end_ns)
             self._record(_slot(session, uuid), answer.sequence, lease)
-            lane.grant.leased_ns += piece.work_ns
-            self._pool.book(lane.grant.holder, uuid, lease, now_ns, work_ns=piece.work_ns)
+            if uuid not in self._pool.resources:
+                lane.grant.leased_ns += piece.work_ns
+                self._pool.book(lane.grant.holder, uuid, lease, now_ns, work_ns=piece.work_ns)
             self._undelivered.append(Decision(session, uuid, answer))
         self._note_due(device)
 
-    def _cut(self, device: ManagedDevice, before_ns: int = MAX_NUMBER) -> None:
+    def _cut(self, device: Served, before_ns: int = MAX_NUMBER) -> None:
         """Keep what is left of the demands that the device is serving, unless there is a cut after `before_ns`."""
-        uuid = device.device.uuid
+        uuid = device.name
         cut_ns = self._half_served.cut_ns(uuid)
         state = device.engine.half_served() if cut_ns <= before_ns else None
         if state is None or state.at_ns <= cut_ns:
@@ -241,19 +242,23 @@ class SharedTime:
 
     def _lane(self, grant: Grant, uuid: str) -> Lane:
         """The grant's demands for the device; its engine knows the grant from now on. Raises ProtocolError."""
-        device = self._pool.find(uuid)
+        device = self._pool.served(uuid)
         if device is None:
             raise ProtocolError(f"field 'resource': there is no device {uuid} on this node")
         self._in_use[uuid] = device
-        device.engine.hold(device.arbiter.free_at_ns())
+        device.engine.hold(device.free_at_ns())
         lane = self._lanes.get((uuid, grant.holder))
         if lane is None:
             slot = slot_of(uuid, grant.digest)
             device.engine.hold(self._last_of(device_part(slot)).end_ns)
-            device.engine.join(device.mode.session(grant.holder, grant.terms_of(uuid, device.replicas)))
+            device.engine.join(device.session_of(grant.holder, grant.terms_of(uuid, device.replicas)))
             end_ns, begins_ns = self._last_of(grant_part(slot)).end_ns, self._half_served.cut_ns(uuid)
             lane = self._lanes[uuid, grant.holder] = Lane(grant, device, end_ns=end_ns, begins_ns=begins_ns)
         return lane
+
+    def _names(self, uuids: tuple[str, ...]) -> tuple[str, ...]:
+        """What a job with these devices may demand: them, and what the node's jobs share beside devices."""
+        return (*uuids, *(resource.name for resource in self._pool.resources_for(uuids)))
 
     def _last_of(self, part: str) -> Lease:
         """The piece that ends last, of the slots whose names begin with this."""
@@ -288,7 +293,7 @@ class SharedTime:
         self._ends_after.pop(session, None)
         session.used_until_ns.clear()
         self._undelivered = [decision for decision in self._undelivered if decision.session is not session]
-        for uuid in session.uuids:
+        for uuid in self._names(session.uuids):
             self._forget_piece(_slot(session, uuid), now_ns)
             self._half_served.forget(uuid, session.grant.digest, session.name)
             self._cut_restored(uuid, now_ns)

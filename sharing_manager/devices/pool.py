@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from emulator_runtime.domain.errors import DeviceLostError, ProtocolError, RefusedError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import MAX_UNIT_NS, to_s
 from emulator_runtime.memory.admission import MemoryBook
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
-from emulator_runtime.sharing.demands import Engine
+from emulator_runtime.sharing.demands import Engine, Terms
+from emulator_runtime.sharing.demands import Session as DemandingSession
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES, Mode
 from emulator_runtime.timing.warp import NEVER_NS
 from sharing_manager.arbitration import arbiter_of
 from sharing_manager.arbitration.base import Arbiter
 from sharing_manager.devices.busy_time import BusyTime
+from sharing_manager.devices.host_resources import ManagedResource
 
 REMOVED = "it is no longer in the node's inventory"
 REPLACED = "another device has taken its place"
@@ -48,10 +51,23 @@ class ManagedDevice:
     wanted: Mode = EXCLUSIVE
     engine: Engine = field(default_factory=EXCLUSIVE.engine)
     busy: BusyTime = field(default_factory=BusyTime)
+    name: str = field(init=False)
+    """Its UUID, by which time is demanded."""
+
+    def __post_init__(self) -> None:
+        self.name = self.device.uuid
 
     @property
     def healthy(self) -> bool:
         return not self.reason
+
+    def session_of(self, holder: str, terms: Terms) -> DemandingSession:
+        """The holder as the engine knows it."""
+        return self.mode.session(holder, terms)
+
+    def free_at_ns(self) -> int:
+        """When what is booked has ended."""
+        return self.arbiter.free_at_ns()
 
     def settle(self) -> None:
         """Change to the wanted mode, unless sessions use the engine of the present one."""
@@ -64,6 +80,10 @@ class ManagedDevice:
         return self.reason or (REPLACED if holder in self.replaced_for else "")
 
 
+Served = ManagedDevice | ManagedResource
+"""What processes demand time of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A device that some of its holders have lost."""
@@ -74,14 +94,19 @@ class Loss:
 
 
 class DevicePool:
-    """All devices of a node. An operation on several devices applies to all of them or to none.
+    """All devices of a node, and what jobs share there beside them. An operation on several devices applies to all of them or to
+    none.
 
-    `devices` and `mode` serve an inventory without resources. With `apply_inventory`, each resource names its mode.
+    `devices` and `mode` serve an inventory without resources. With `apply_inventory`, each resource names its mode. `resources`:
+    the storage, the network and the links of the node, as far as they are shared.
     """
 
-    def __init__(self, devices: Iterable[Device] = (), mode: Mode = EXCLUSIVE) -> None:
+    def __init__(
+        self, devices: Iterable[Device] = (), mode: Mode = EXCLUSIVE, resources: Iterable[HostResource] = ()
+    ) -> None:
         self.inventory: Inventory | None = None
         """The one that was applied last."""
+        self.resources = {resource.name: ManagedResource(resource) for resource in resources}
         self._devices: dict[str, ManagedDevice] = {}
         self._absent: dict[str, list[tuple[str, Lease]]] = {}  # leases of devices that aren't in the inventory (yet)
         for device in devices:
@@ -102,16 +127,31 @@ class DevicePool:
     def find(self, uuid: str) -> ManagedDevice | None:
         return self._devices.get(uuid)
 
+    def resources_for(self, uuids: Collection[str]) -> list[ManagedResource]:
+        """What a job with these devices shares with others: not the links of other devices."""
+        if not self.resources:
+            return []
+        return [
+            managed
+            for managed in self.resources.values()
+            if not managed.resource.devices or any(uuid in managed.resource.devices for uuid in uuids)
+        ]
+
+    def served(self, name: str) -> Served | None:
+        """The device or resource with an engine for demands, by UUID or name."""
+        return self._devices.get(name) or self.resources.get(name)
+
     def check_length(self, uuid: str, work_ns: int) -> None:
-        """Raises ProtocolError for work for which other holders of the device would have to wait for too long."""
+        """Raises ProtocolError for work for which other holders would have to wait for too long."""
         device = self._devices.get(uuid)
-        if device is not None and work_ns > device.longest_unit_ns:
-            most_ns = device.longest_unit_ns
+        most_ns = MAX_UNIT_NS if device is None else device.longest_unit_ns
+        if work_ns > most_ns:
             setting = (
                 "" if most_ns == MAX_UNIT_NS else "; make steps shorter, or raise spec.sharing.longestUnit of its pool"
             )
+            where = uuid if uuid in self.resources else "a shared device"
             raise ProtocolError(
-                f"a step of {to_s(work_ns):g} s on a shared device; at most {to_s(most_ns):g} s, others wait for it{setting}"
+                f"a step of {to_s(work_ns):g} s on {where}; at most {to_s(most_ns):g} s, others wait for it{setting}"
             )
 
     # --- inventory --------------------------------------------------------------------------------------------------

@@ -146,7 +146,8 @@ class Grant:
         replicas that it has."""
         stated = dict(zip(self.uuids, self.terms, strict=False)).get(uuid)
         held = sum(split_device_id(device)[0] == uuid for device in self.devices)
-        return stated or Terms(milli=max(1, WHOLE_MILLI * held // max(replicas, held)))
+        row = self.terms[0].row if self.terms else 0
+        return stated or Terms(row, milli=max(1, WHOLE_MILLI * held // max(replicas, held)))
 
     @property
     def sessions(self) -> list[Session]:

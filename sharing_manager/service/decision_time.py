@@ -31,13 +31,14 @@ class DecisionTime(Protocol):
 
 
 class _Returning:
-    """The jobs on shared devices that were attached before a restart: nothing is decided before they are back, or for RETURN_NS.
+    """The jobs that share something and were attached before a restart: nothing is decided before they are back, or for
+    RETURN_NS.
     Otherwise the first one to come back would get the device, even if the mode prefers another."""
 
     def __init__(self, manager: Manager, jobs: JobService) -> None:
         self._jobs = jobs
         attached = (grant for grant in manager.grants() if grant.state is GrantState.ATTACHED)
-        self._away = {grant.digest for grant in attached if manager.shared(grant)}
+        self._away = {grant.digest for grant in attached if manager.arbitrates(grant)}
         self.until_ns = monotonic_ns() + RETURN_NS
 
     @property

@@ -221,7 +221,7 @@ class JobService:
         self._whole_devices[connection] = self._manager.whole_devices(grant)
         if request.version < _DEMANDS:
             self._old.add(connection)
-        elif self.counts_messages and self._manager.shared(grant):
+        elif self.counts_messages and self._manager.arbitrates(grant):
             self._counted[connection] = (request.connection, (0, 0))
         if previous is not None:
             previous.close()  # a job that reconnects replaces its own lost connection
@@ -230,6 +230,8 @@ class JobService:
         reply |= {"devices": self._device_messages(session, request.version)}
         if request.version >= _DEMANDS:
             reply |= {"free_ns": self._manager.free_ns(session)}
+        if request.version >= _DEMANDS and (resources := self._manager.resources_for(session)):
+            reply |= {"resources": [{"name": each.name, "devices": list(each.devices)} for each in resources]}
         if self._ranks_key and grant.pod is not None and grant.pod.work:
             reply |= {"ranks_secret": hmac.new(self._ranks_key, grant.pod.work.encode(), "sha256").hexdigest()}
         if request.wants_shares:
@@ -303,14 +305,16 @@ class JobService:
     def _demand(self, session: Session, message: Message) -> None:
         """Answered by a message `piece` when it has been decided."""
         self._report_steps(session, message)
+        resource = text(message, "resource")
+        floor_ns = session.floor_ns if resource in session.uuids else session.since_ns
         wanted = Demand(
             session=session.key,
             sequence=whole(message, "sequence"),
-            ready_ns=max(whole(message, "ready_ns"), session.floor_ns),
+            ready_ns=max(whole(message, "ready_ns"), floor_ns),
             work_ns=whole(message, "work_ns", most=MAX_LEASE_NS),
             remaining_ns=whole(message, "remaining_ns", MAX_NS),
         )
-        self._manager.demand(session, text(message, "resource"), wanted)
+        self._manager.demand(session, resource, wanted)
 
     def _report(self, session: Session, message: Message) -> None:
         if "until_ns" not in message:

@@ -19,6 +19,7 @@ import pytest
 
 from emulator_runtime.domain.errors import ManagerUnavailableError
 from emulator_runtime.domain.gpu import Device, device_uuid
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
@@ -47,15 +48,15 @@ def books_at(path: Path) -> LeaseBooks:
 class Node:
     """A manager of three devices in manual time. `crash` drops it as it is and opens another one on the same log."""
 
-    def __init__(self, path: Path, sharing: str = "exclusive") -> None:
+    def __init__(self, path: Path, sharing: str = "exclusive", resources: tuple[HostResource, ...] = ()) -> None:
         self.clock = ManualClock(now_ns=1_000)
         self.published: list[ManagerEvent] = []
-        self._path, self._sharing = path, sharing
+        self._path, self._sharing, self._resources = path, sharing, resources
         self.manager, self.pool, self.log = self._open()
 
     def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
         devices = [Device("n1", index, "T", 16 * GIB) for index in range(3)]
-        pool, log = DevicePool(devices, MODES[self._sharing]), SqliteEventLog(self._path)
+        pool, log = DevicePool(devices, MODES[self._sharing], self._resources), SqliteEventLog(self._path)
         manager = Manager(pool, log, self.clock, self.published.append, books=books_at(self._path))
         return manager, pool, log
 
@@ -86,8 +87,8 @@ def node(tmp_path) -> Node:
 
 @pytest.fixture
 def make_node(tmp_path) -> Callable[..., Node]:
-    """`make_node(file name of the log, sharing mode)`."""
-    return lambda name, sharing="exclusive": Node(tmp_path / name, sharing)
+    """`make_node(file name of the log, sharing mode, resources that its jobs share)`."""
+    return lambda name, sharing="exclusive", resources=(): Node(tmp_path / name, sharing, tuple(resources))
 
 
 class PodNode:

@@ -56,6 +56,7 @@ def test_a_required_one_is_missing(name, how):
         (LOCAL | {PREFIX + "TOOLS": "/opt"}, "TOOLS: has no meaning without EMUGPU_MANAGER_NODE_DIR; leave it out"),
         (CLUSTER | {PREFIX + "STATE_DIR": "/x"}, "STATE_DIR: has no meaning with EMUGPU_MANAGER_NODE_DIR"),
         (CLUSTER | {PREFIX + "SOCKET_DIR": "/x"}, "SOCKET_DIR: has no meaning with EMUGPU_MANAGER_NODE_DIR"),
+        (CLUSTER | {PREFIX + "RESOURCES": "[]"}, "RESOURCES: has no meaning with EMUGPU_MANAGER_NODE_DIR"),
         (
             CLUSTER | {PREFIX + "KUBERNETES": "0"},
             "INVENTORY: is kubernetes, which needs EMUGPU_MANAGER_KUBERNETES=1 and",

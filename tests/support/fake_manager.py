@@ -15,6 +15,7 @@ from pathlib import Path
 from emulator_runtime.domain.errors import EmuGpuError, OutOfMemoryError, ProtocolError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.ipc.control import resize_message
@@ -53,6 +54,7 @@ class FakeManager:
         self.calls: list[tuple[object, ...]] = []
         self.leases: list[Lease] = []
         self.queued: list[tuple[int, int, int, int]] = []
+        self._input_ns = self._exchange_ns = 0
 
     def attach(self, steps_done: int | None = None) -> None:
         self._note("attach", steps_done)
@@ -76,6 +78,19 @@ class FakeManager:
         start_ns = max(issue_ns, free_ns) + self._busy_ns
         self.leases.append(Lease(start_ns, start_ns + duration_ns))
         return self.leases[-1]
+
+    def prefetch(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        """The node has no resources that jobs share."""
+        self._input_ns = ready_ns + times.prepared_ns
+
+    def prefetched_ns(self) -> int:
+        return self._input_ns
+
+    def exchange(self, step: int, times: StepTimes, ready_ns: int) -> None:
+        self._exchange_ns = ready_ns + times.stages.exchange_ns
+
+    def exchanged_ns(self) -> int:
+        return self._exchange_ns
 
     def release(self, steps_done: int) -> None:
         self._note("release", steps_done)

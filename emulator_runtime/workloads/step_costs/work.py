@@ -43,7 +43,7 @@ def step_times(
         speed = work.sensitivity.speed(host) if work.sensitivity else 1.0
         host_ns = to_ns(work.host_s)
         device_ns = to_ns(work.duration_s / speed) - steps * host_ns
-        return StepTimes(steps, device_ns * 1000 // rate_milli(gpu_type or ""), host_ns=host_ns)
+        return StepTimes(steps, device_ns * 1000 // rate_milli(gpu_type or ""), host_ns=host_ns, stages=work.stages)
     return _model_step_times(work, steps, gpu_type, host, profiles or ProfileTable.bundled(), spread)
 
 
@@ -54,10 +54,10 @@ def _model_step_times(
         raise ValueError("model work runs on GPUs only")
     if work.exchanges or spread.nodes > 1:
         times = _exchanging(work, steps, gpu_type, host, profiles, spread)
-        return replace(times, host_ns=to_ns(work.host_s))
+        return replace(times, host_ns=to_ns(work.host_s), stages=work.stages)
     profile = profiles.step_profile(work.model, gpu_type, work.batch_size)
     input_s = work.input_cpu_s * 1000 / host.cpu_milli if work.input_cpu_s else 0.0
-    return replace(StepTimes.of_profile(profile, steps, input_s), host_ns=to_ns(work.host_s))
+    return replace(StepTimes.of_profile(profile, steps, input_s), host_ns=to_ns(work.host_s), stages=work.stages)
 
 
 def _exchanging(

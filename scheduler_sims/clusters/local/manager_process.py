@@ -13,6 +13,7 @@ from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Connection, Poller
 from emulator_runtime.ipc.replies import raise_for
 from emulator_runtime.ipc.warp import WAKE, counts_in
+from emulator_runtime.node import host_resources
 from emulator_runtime.node.inventory import mig_member
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from scheduler_sims.clusters.local.processes import Child, ForkServer
@@ -60,6 +61,7 @@ class ManagerProcess:
             "EMUGPU_MANAGER_STATE_DIR": str(directory / "state"),
             "EMUGPU_MANAGER_CLOCK": str(time.path),
             "EMUGPU_MANAGER_SHARING": node.sharing,
+            "EMUGPU_MANAGER_RESOURCES": host_resources.to_json(node.resources) if node.resources else "",
         }
         self._child = self._spawn()
 

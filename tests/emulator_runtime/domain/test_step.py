@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 from emulator_runtime.domain.step import StepProfile, StepTimes
 
 totals = st.integers(0, 10**14)
@@ -14,7 +15,8 @@ inputs = st.one_of(st.just(0), st.integers(0, 10**12))
 def runs(draw):
     """Step times, the first step of a run, and the number of its steps."""
     steps = draw(st.integers(1, 60))
-    times = StepTimes(steps, draw(totals), draw(inputs), draw(inputs))
+    stages = draw(st.just(NO_STAGES) | st.builds(StageTimes, inputs, inputs, inputs))
+    times = StepTimes(steps, draw(totals), draw(inputs), draw(inputs), stages)
     first = draw(st.integers(0, steps - 1))
     return times, first, draw(st.integers(1, steps - first))
 
@@ -23,11 +25,11 @@ def double_buffered(times, first, count):
     """When each step is issued and ends, one after the other: input k+1 begins when step k is issued, and the host works before
     each step."""
     issues, ends = [], [0]
-    input_ready_ns = times.input_ns
+    input_ready_ns = prepared_ns = times.stages.fetch_ns + times.input_ns + times.stages.transfer_ns
     for step in range(first, first + count):
         issues.append(max(ends[-1], input_ready_ns) + times.host_ns)
-        input_ready_ns = issues[-1] + times.input_ns
-        ends.append(issues[-1] + times.device_ns(step))
+        input_ready_ns = issues[-1] + prepared_ns
+        ends.append(issues[-1] + times.device_ns(step) + times.stages.exchange_ns)
     return issues, ends
 
 
@@ -61,10 +63,10 @@ def test_ends_and_issues_are_those_of_the_double_buffered_recurrence(run):
 def test_a_loop_issues_its_steps_at_the_same_times(run):
     times, first, count = run
     issues, ends = double_buffered(times, first, count)
-    issued_ns = times.first_issue_ns(0)
+    issued_ns = times.next_issue_ns(0, times.prepared_ns)
     for index in range(count):
         assert issued_ns == issues[index]
-        issued_ns = times.next_issue_ns(ends[index + 1], issued_ns)
+        issued_ns = times.next_issue_ns(ends[index + 1], issued_ns + times.prepared_ns)
 
 
 @settings(deadline=None)

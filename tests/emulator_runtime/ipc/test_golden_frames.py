@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.stages import StageTimes
+from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.ipc.channel import wait_readable
 from emulator_runtime.ipc.client import ManagerClient, Patience
 from emulator_runtime.ipc.frames import Decoder, encode
@@ -43,6 +45,17 @@ def shared(client):
     client.release(2)
 
 
+def stages(client):
+    times = StepTimes(2, 100, input_ns=5, stages=StageTimes(20, 10, 8))
+    client.attach(0)
+    client.prefetch(0, times, 2000)
+    assert client.prefetched_ns() == 2035
+    assert client.lease(0, 50, 2035, 100) == Lease(2035, 2085)
+    client.exchange(0, times, 2085)
+    assert client.exchanged_ns() == 2093
+    client.finish(1)
+
+
 def script(turns):
     """What a server answers to each frame of the job: all that the manager says before the job's next one."""
     answers = []
@@ -54,7 +67,7 @@ def script(turns):
     return [b"".join(encode(message) for message in several) or None for several in answers]
 
 
-@pytest.mark.parametrize("run", [exclusive, further_process, shared])
+@pytest.mark.parametrize("run", [exclusive, further_process, shared, stages])
 def test_the_client_speaks_as_the_protocol_says(serve, tmp_path, host, run):
     turns = GOLDEN["conversations"][run.__name__]["turns"]
     server = serve(script(turns))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.errors import BeyondProfileError, InputError, ProtocolError
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
+from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 from emulator_runtime.ipc.fields import MAX_NS
 from emulator_runtime.ipc.frames import decode_body, encode
 from emulator_runtime.workloads.order import RunOrder
@@ -22,7 +23,10 @@ curves = st.dictionaries(st.integers(1, MAX_NS), st.floats(0.01, 100), min_size=
     lambda knots: tuple(sorted(knots.items()))
 )
 sensitivities = st.none() | st.builds(Sensitivity, curves, curves | st.just(()))
-works = st.builds(TimedWork, seconds, sensitivities) | st.builds(ModelWork, names, st.integers(1, 4096), seconds)
+stages = st.just(NO_STAGES) | st.builds(StageTimes, whole, whole, whole)
+works = st.builds(TimedWork, seconds, sensitivities, stages=stages) | st.builds(
+    ModelWork, names, st.integers(1, 4096), seconds, stages=stages
+)
 paths = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20).map(Path)
 orders = st.builds(
     RunOrder,

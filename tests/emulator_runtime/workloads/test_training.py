@@ -15,6 +15,7 @@ from emulator_runtime.domain.errors import (
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
+from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.clocks import ManualClock
 from emulator_runtime.workloads.checkpoint import Checkpoint
@@ -92,6 +93,17 @@ def test_the_slower_of_input_and_device_sets_the_pace(order, batch_size, input_s
     TrainingRun(order, clock, manager).run()
     assert times.input_ns > 0
     assert ends(manager) == [order.begin_ns + times.end_ns(0, n + 1) for n in range(steps)]
+
+
+@pytest.mark.parametrize(
+    "stages", [StageTimes(30 * MS, 0, 0), StageTimes(80 * MS, 50 * MS, 0), StageTimes(0, 20 * MS, 40 * MS)]
+)
+def test_stages_that_nobody_shares_are_part_of_the_steps(order, stages):
+    order = dataclasses.replace(order, work=TimedWork(1.0, stages=stages))
+    times, manager, clock = order.step_times(None), FakeManager(), ManualClock()
+    TrainingRun(order, clock, manager).run()
+    assert ends(manager) == [order.begin_ns + times.end_ns(0, n + 1) - stages.exchange_ns for n in range(10)]
+    assert clock.now_ns() == order.begin_ns + times.end_ns(0, 10)
 
 
 def test_lag_is_reported_and_does_not_add_up(order):

@@ -4,6 +4,7 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import GIB
 from scheduler_sims.inputs.cluster_file import MAX_GPUS_PER_NODE, MAX_NODES, load_cluster
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
@@ -34,6 +35,26 @@ def test_a_counted_node_becomes_numbered_nodes_with_devices_of_their_own(load):
 def test_gpu_memory_can_differ_from_the_catalogue(load):
     spec = load("nodes: [{name: n, gpus: 1, gpu_type: T4, gpu_memory_gib: 2.5, cpus: 1}]")
     assert spec.nodes[0].devices[0].memory_bytes == 2.5 * GIB
+
+
+def test_what_the_jobs_of_a_node_share(load):
+    links = "links: [{gpus: [0, 1], speed: 2}, {gpus: [2]}]"
+    spec = load(f"nodes: [{{name: n, count: 2, gpus: 3, gpu_type: T4, cpus: 1, network: 0.5, storage: 1, {links}}}]")
+    uuids = [device_uuid("n-2", index) for index in range(3)]
+    assert spec.resources["n-2"] == (
+        HostResource("storage"),
+        HostResource("network", 0.5),
+        HostResource("link-0", 2.0, tuple(uuids[:2])),
+        HostResource("link-1", 1.0, tuple(uuids[2:])),
+    )
+    assert load("nodes: [{name: n, cpus: 1}]").resources == {}
+
+
+def test_instances_are_behind_the_link_of_their_gpu(load):
+    spec = load(
+        "nodes: [{name: n, gpus: 2, gpu_type: H100, cpus: 1, mig: {4g.40gb: 1, 3g.40gb: 1}, links: [{gpus: [1]}]}]"
+    )
+    assert spec.resources["n"][0].devices == tuple(device.uuid for device in spec.nodes[0].devices[2:])
 
 
 def test_gpus_are_cut_into_mig_instances(load):
@@ -123,6 +144,13 @@ NODE = "name: n, gpus: 1, gpu_type: T4, cpus: 1"
             "nodes[0].replicas: must be a whole number from 0 to 1024, not -1",
         ),
         ("name: n, cpus: 1, replicas: 2", "nodes[0].replicas: is given, but nothing is shared"),
+        ("name: n, cpus: 1, storage: 0", "nodes[0].storage: must be a number > 0 and at most 1e+08, not 0"),
+        ("name: n, cpus: 1, network: fast", "nodes[0].network: must be a number > 0 and at most 1e+08, not 'fast'"),
+        (f"{NODE}, links: 2", "nodes[0].links: must be a list of links, such as [{gpus: [0, 1]}]"),
+        (f"{NODE}, links: [{{gpus: []}}]", "nodes[0].links[0].gpus: must be a list of numbers of GPUs (0 to "),
+        (f"{NODE}, links: [{{gpus: [9]}}]", "nodes[0].links[0].gpus: must be a list of numbers of GPUs (0 to "),
+        (f"{NODE}, links: [{{gpus: [0], speed: -1}}]", "nodes[0].links[0].speed: must be a number > 0"),
+        (f"{NODE}, links: [{{gpus: [0]}}, {{gpus: [0]}}]", "nodes[0].links[1].gpus: a GPU is behind one link"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value(refused, node, message):

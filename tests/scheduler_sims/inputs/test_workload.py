@@ -8,7 +8,8 @@ from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.job import ModelWork, TimedWork
 from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.domain.units import GIB
+from emulator_runtime.domain.stages import StageTimes
+from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.workloads.step_costs.work import step_times
 from scheduler_sims.inputs.workload import COLUMNS, DEFAULT_STEPS, _cells, load_workload
 
@@ -160,6 +161,40 @@ def test_the_time_of_the_host_comes_on_top_of_a_models_steps(load):
 def test_stretching_a_duration_stretches_the_time_of_the_host(load):
     job = load(row(steps="50", host_s="0.1")).stretched(3).jobs[0]
     assert job.work == {"gpu": TimedWork(30.0, host_s=pytest.approx(0.3))}
+
+
+def test_stages_come_on_top_of_durations_and_models(load):
+    stages = StageTimes(fetch_ns=100_000_000, transfer_ns=50_000_000, exchange_ns=200_000_000)
+    cells = {"fetch_s": "0.1", "transfer_s": "0.05", "exchange_s": "0.2"}
+    timed, model = (load(text).jobs[0].work["gpu"] for text in (row(steps="50", **cells), model_row(**cells)))
+    assert (timed, model) == (TimedWork(10.0, stages=stages), ModelWork("resnet50", 16, stages=stages))
+    times = step_times(timed, 50, "Tesla-T4", HostShare(1000))
+    assert (times.stages, times.end_ns(0, 50)) == (stages, to_ns(0.15 + 50 * (0.2 + 0.2)))
+
+
+def test_stretching_a_duration_stretches_its_stages(load):
+    job = load(row(steps="50", fetch_s="0.1")).stretched(3).jobs[0]
+    assert job.work["gpu"].stages == StageTimes(fetch_ns=300_000_000)
+
+
+NO_STAGES = {
+    "no number": (row(fetch_s="-1"), "fetch_s: must be a number from 0"),
+    "a speed that depends on the host": (
+        row(transfer_s="0.01", speedup="2", best_cpus="4", cpus="1"),
+        "transfer_s: is for jobs whose speed doesn't depend on their CPUs and memory",
+    ),
+    "a family": (row(exchange_s="0.01", model="synergy/alexnet"), "exchange_s: is for jobs whose speed doesn't depend"),
+    "a range of GPUs": (model_row(fetch_s="0.1", max_gpus="2"), "fetch_s: is for jobs on one number of GPUs"),
+    "no GPU": (
+        "job_id,cpu_duration_s,fetch_s\na,1,0.1\n",
+        "fetch_s: is for jobs on GPUs; give gpu_duration_s or model",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), NO_STAGES.values(), ids=NO_STAGES)
+def test_wrong_stages(refused, text, message):
+    assert message in refused(text)
 
 
 NO_HOST = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.poller import Poller
 from sharing_manager.service.job_service import JobService
@@ -27,9 +28,15 @@ def translated(frame, names):
     return json.loads(text)
 
 
+def behind(resource):
+    """The devices behind a link."""
+    return tuple(UUIDS[name] for name in resource["devices"])
+
+
 @pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
 def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversation):
-    node = make_node("manager.db", conversation["sharing"])
+    resources = (HostResource(each["name"], devices=behind(each)) for each in conversation.get("resources", ()))
+    node = make_node("manager.db", conversation["sharing"], resources)
     manager, poller = node.manager, Poller()
     jobs = JobService(manager)
     poller.listen(tmp_path / "sock", jobs.on_message, jobs.on_close, on_open=jobs.on_open)
