@@ -16,7 +16,7 @@ from emulator_runtime.domain.errors import OutOfMemoryError, ProtocolError, Refu
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.stages import HostResource
-from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S, to_ns
+from emulator_runtime.domain.units import MAX_SECONDS, NS_PER_S, to_ns, to_s
 from emulator_runtime.domain.wording import shortened
 from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.grant_files import token_digest
@@ -36,6 +36,8 @@ from sharing_manager.telemetry.snapshot import Counters, snapshot
 
 STOP = Lease(0, 0, stop=True)
 MAX_USE_NS = to_ns(MAX_SECONDS)
+MAX_AHEAD_NS = 10 * NS_PER_S
+"""How far ahead the use of a device may begin that a process reports."""
 MAX_REASON = 256
 """Characters of the reason that a pod gives for its failure: it stays in the logs of node and cluster."""
 AFTER_START = 30
@@ -371,7 +373,7 @@ class Manager:
         isn't counted: it became so while the message was under way.) `steps_done`: as for report_steps.
 
         Raises ProtocolError for an interval that ends before it begins, does more work than it is long, or is longer than
-        MAX_SECONDS; RefusedError if the grant has ended.
+        MAX_SECONDS, or begins more than MAX_AHEAD_NS from now; RefusedError if the grant has ended.
         """
         grant, now_ns = session.grant, self._clock.now_ns()
         _check_live(grant)
@@ -380,6 +382,10 @@ class Manager:
         uuids, lease = _named(session, uuid), Lease(used.start_ns, used.end_ns)
         if not used.work_ns <= used.end_ns - used.start_ns <= MAX_USE_NS:
             raise ProtocolError(f"{used.work_ns} ns of work from {used.start_ns} to {used.end_ns} ns is impossible")
+        if used.start_ns > now_ns + MAX_AHEAD_NS:
+            raise ProtocolError(
+                f"use from {used.start_ns} ns on is more than {to_s(MAX_AHEAD_NS):g} s ahead of {now_ns} ns, the present"
+            )
         for each in uuids:
             device = self._pool.find(each)
             if device is not None and not device.mode.shared and not device.loss_reason(grant.holder):

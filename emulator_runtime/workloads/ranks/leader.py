@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hmac
-import secrets
 import socket
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, ProtocolError
@@ -35,7 +34,6 @@ class Leader:
         self._links: dict[int, RankLink] = {}
         self._joined: dict[int, tuple[Message, int]] = {}
         self._secret = ""
-        self._nonce = secrets.token_hex(16)
         self._listener = _listen(options)
 
     def join(self, progress: int, gpus: int, secret: str = "") -> Start:
@@ -113,7 +111,7 @@ class Leader:
         with contextlib.suppress(BlockingIOError, ConnectionError):
             unidentified.append(RankLink(self._accept(), "a rank that has not said who it is"))
             with contextlib.suppress(ClusterError):  # it has gone, which poll finds
-                unidentified[-1].send({"op": "hello", "version": RANK_PROTOCOL, "nonce": self._nonce})
+                unidentified[-1].send({"op": "hello", "version": RANK_PROTOCOL, "nonce": unidentified[-1].nonce})
         if len(unidentified) > _MAX_UNIDENTIFIED:
             unidentified.pop(0).close()
         for link in list(unidentified):
@@ -157,13 +155,14 @@ class Leader:
             raise ClusterError(
                 f"rank 0 expects {self.nodes} nodes, not rank {rank} of {nodes}; give all pods the same --nodes"
             )
-        if text(message, "work") != options.work:
-            raise ClusterError(f"rank 0 trains something else ({options.work}); give all pods the same arguments")
-        if not hmac.compare_digest(text(message, "proof"), proof_of(self._secret, self._nonce, rank)):
+        expected = proof_of(self._secret, link.nonce, rank)
+        if not hmac.compare_digest(text(message, "proof").encode(), expected.encode()):
             raise ClusterError(
                 "rank 0 has another secret from its sharing manager; run the ranks as the pods of one Job, "
                 "and one version of emugpu on all nodes"
             )
+        if text(message, "work") != options.work:
+            raise ClusterError(f"rank 0 trains something else ({options.work}); give all pods the same arguments")
         former = self._links.get(rank)
         if former is not None:
             former.close()  # the rank's pod was replaced before all ranks had joined

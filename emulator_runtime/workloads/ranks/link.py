@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -21,10 +22,11 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER
 
 
 class RankLink:
-    """The connection to a rank; `name`, such as "rank 2", is used in messages."""
+    """The connection to a rank; `name`, such as "rank 2", is used in messages. `nonce`: what a proof here is for."""
 
     def __init__(self, sock: socket.socket, name: str) -> None:
         self.name = name
+        self.nonce = secrets.token_hex(16)
         self._socket = sock
         self._decoder = Decoder()
         self._ready: deque[tuple[Message, int]] = deque()

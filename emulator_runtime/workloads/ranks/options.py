@@ -52,7 +52,7 @@ class RankOptions:
 
 
 def proof_of(secret: str, nonce: str, rank: int) -> str:
-    """What a rank joins with: it shows that it knows the job's secret, and can be used only once. `nonce`: from rank 0."""
+    """What a rank joins with: it shows that it knows the job's secret, on one connection. `nonce`: from rank 0, for that one."""
     return hmac.new(secret.encode(), f"{nonce} {rank}".encode(), "sha256").hexdigest()
 
 

@@ -143,3 +143,37 @@ def test_the_statistics_page_is_that_of_the_device_which_the_manager_names(
         """,
         lambda frame: attached(frame, uuid=other) if frame["op"] == "attach" else exclusive(frame),
     )
+
+
+def test_work_that_frees_memory_when_it_ends_waits_for_no_other_thread(run_managed: Callable[..., Manager]) -> None:
+    """It frees under the core's lock, which no wait within would release: the thread that asks the manager needs it."""
+    reserved: list[int] = []
+
+    def answer(frame: Frame) -> list[Frame]:
+        if frame["op"] != "reserve":
+            return attached(frame) if frame["op"] == "attach" else []
+        reserved.append(frame["peak_bytes"])
+        time.sleep(0.5 * (frame["peak_bytes"] > 2 << 20 and len(reserved) < 4))
+        return [OK]
+
+    run_managed(
+        """
+        import threading
+        small, freed = core.allocate(1 << 20), []
+
+        def poll(ready_ns):
+            if not freed:
+                freed.append(core.free(small))
+            return ready_ns
+
+        asking = threading.Thread(target=core.allocate, args=(64 << 20,), daemon=True)
+        asking.start()
+        time.sleep(0.2)
+        core.deferred(core.stream(), poll)
+        assert freed
+        asking.join(5)
+        assert not asking.is_alive()
+        """,
+        answer,
+    )
+    assert reserved[-1] == reserved[1] + (63 << 20)  # the manager knows of both in the end

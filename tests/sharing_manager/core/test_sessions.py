@@ -172,7 +172,7 @@ def test_use_is_counted_and_only_the_main_session_counts_steps(node_of):
     assert (session.grant.steps_done, session.grant.leased_ns) == (3, 14 * MS)
 
 
-@pytest.mark.parametrize("used", [Piece(5, 4, 0), Piece(0, 10, 11), Piece(0, 2 * 10**18, 1)])
+@pytest.mark.parametrize("used", [Piece(5, 4, 0), Piece(0, 10, 11), Piece(0, 2 * 10**18, 1), Piece(11 * S, 12 * S, S)])
 def test_an_impossible_use_is_refused_and_books_nothing(node_of, used):
     node, sessions = node_of("exclusive", a=1)
     with pytest.raises(ProtocolError):

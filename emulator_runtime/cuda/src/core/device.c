@@ -98,6 +98,10 @@ void device_begin_change(int device) {
 }
 
 void device_end_change(int device) {
+    while (devices[device].gave_back) { /* also what other threads freed meanwhile */
+        devices[device].gave_back = false;
+        manager_reserve(device, devices[device].used_bytes);
+    }
     devices[device].changing = false;
     pthread_cond_broadcast(&core_progress);
 }

@@ -54,6 +54,7 @@ typedef struct {
     int64_t last_end_ns;      /* the latest known end of any work */
     bool lost;
     bool changing;            /* a thread changes what the process has of the device, and may wait for the manager */
+    bool gave_back;           /* memory was freed since the manager knows */
     bool in_use;              /* a process that only counts the devices takes no memory of them */
 } device_state;
 

@@ -465,7 +465,7 @@ bool manager_enter(int device) {
     int64_t give_up_ns = host_ns() + (int64_t)ANSWER_S * 1000000000;
     begin_run(give_up_ns);
     bool refused = false;
-    while (!attach(device, &refused) && host_ns() < give_up_ns)
+    while (!attach(device, &refused) && !refused && host_ns() < give_up_ns)
         pause_unlocked(PAUSE_NS / 2);
     if (connections[device].socket < 0) {
         emu_log(1, "device %d: the sharing manager at %s doesn't admit this process", device, settings.manager);

@@ -132,13 +132,16 @@ static emu_status charge(int device, size_t bytes) {
     return fits ? EMU_OK : EMU_OUT_OF_MEMORY;
 }
 
+/* Never waits for another thread: work that ends may free memory while the lock is held twice, and no wait would release it then. */
 static void give_back(int device, size_t bytes) {
     if (process_forked())
         return; /* the parent has it */
-    device_begin_change(device);
     memory_account(device, devices[device].used_bytes - bytes);
-    manager_reserve(device, devices[device].used_bytes);
-    device_end_change(device);
+    devices[device].gave_back = true;
+    if (!devices[device].changing) {
+        device_begin_change(device);
+        device_end_change(device);
+    }
 }
 
 static void *address_space(size_t bytes) {

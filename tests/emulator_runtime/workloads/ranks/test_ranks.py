@@ -261,6 +261,20 @@ def test_a_rank_without_the_secret_is_refused_and_disturbs_nobody(leader, option
     good.close()
 
 
+def test_a_proof_that_is_no_text_of_ours_or_was_seen_on_another_connection_is_refused(leader, options, in_thread, raw):
+    joined = in_thread(lambda: leader.join(0, 1))
+    first, second, third = raw(), raw(), raw()
+    nonce = Decoder().feed(first.recv(4096))[0]["nonce"]
+    for sock, proof in ((second, proof_of("", nonce, 1)), (third, "\u00e9")):
+        sock.recv(4096)
+        sock.sendall(encode(options(1).join_message(0, 1, proof)))
+        assert b"rank 0 has another secret" in sock.recv(4096)
+    member = Member(options(1))
+    member.join(0, 1)
+    assert joined.result() == Start(0, 2)
+    member.close()
+
+
 def test_a_proof_is_of_one_rank_and_of_one_start():
     proofs = {proof_of(secret, nonce, rank) for secret in ("s", "t") for nonce in ("1", "2") for rank in (1, 2)}
     assert len(proofs) == 8

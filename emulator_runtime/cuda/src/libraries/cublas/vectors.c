@@ -5,7 +5,7 @@
 
 /* `passes` vectors of n elements are read or written; `multiply_adds` for each element. */
 static work_amount vector_amount(int type, double n, double passes, double multiply_adds) {
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = (cublas_type_is_complex(type) ? 8.0 : 2.0) * n * multiply_adds;
     amount.bytes = n * passes * cublas_element_bytes(type);
     return amount;
@@ -176,7 +176,7 @@ static cublas_status matrix_vector(
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!valid)
         return CUBLAS_STATUS_INVALID_VALUE;
-    work_amount amount;
+    work_amount amount = {0};
     amount.flops = (cublas_type_is_complex(type) ? 8.0 : 2.0) * elements * multiply_adds;
     amount.bytes = elements > 0 ? (elements + vector_elements) * cublas_element_bytes(type) : 0;
     return launch_memory_bound(handle, type, name, amount);

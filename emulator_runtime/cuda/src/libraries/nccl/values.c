@@ -51,6 +51,8 @@ static unsigned encode(float_format format, double value) {
     value = fabs(value);
     if (isinf(value))
         return sign | beyond;
+    if (value == 0)
+        return sign;
     int exponent;
     frexp(value, &exponent); /* value = 0.5..1 * 2^exponent */
     exponent += bias - 1;
