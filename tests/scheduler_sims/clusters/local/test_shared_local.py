@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emulator_runtime.domain.errors import PolicyError
-from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.sharing.modes import MODES
-from emulator_runtime.timing.host import sleep_ns
-from scheduler_sims.clusters.local import LocalCluster, LocalOptions
+from scheduler_sims.clusters.local import LocalOptions
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
+from tests.support.kills_its_managers import KillsItsManagers
 
 Agree = Callable[..., RunRecord]
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -153,23 +149,6 @@ def test_a_part_of_an_exclusive_device_is_refused(tmp_path: Path) -> None:
     run = experiment(tmp_path, "job_id,gpu_duration_s\na,5\n", "exclusive")
     with pytest.raises(PolicyError, match="a part of a device that is exclusive"):
         run.observe(f"{policy}:Parts", WARP)
-
-
-class KillsItsManagers(LocalCluster):
-    """Kills its managers four times, at host times after emulated time has begun."""
-
-    killer: threading.Thread
-
-    def prepare(self, jobs: Sequence[JobSpec]) -> None:
-        super().prepare(jobs)
-        self.killer = threading.Thread(target=self._kill)
-        self.killer.start()
-
-    def _kill(self) -> None:
-        for _ in range(4):
-            sleep_ns(500_000_000)
-            for pid in self.manager_pids().values():
-                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "weighted", "srtf"])

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator_runtime.domain.job import JobSpec
-from emulator_runtime.timing.host import sleep_ns
-from scheduler_sims.clusters.local import LocalCluster, LocalOptions
+from scheduler_sims.clusters.local import LocalOptions
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
+from tests.support.kills_its_managers import KillsItsManagers
 
 Agree = Callable[..., RunRecord]
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -81,7 +77,7 @@ def test_all_stages_of_jobs_that_come_and_go(tmp_path: Path, agree: Agree) -> No
 
 @pytest.mark.parametrize("sharing", ["fifo", "mps"])
 def test_stages_beside_shared_devices(tmp_path: Path, agree: Agree, sharing: str) -> None:
-    # No two are ready at one moment, and a run is so long that the order of two steps is no matter: hosts are late by milliseconds.
+    # No two are ready at one moment, and the order of two steps is no matter in so long a run: hosts are late by milliseconds.
     rows = "a,0,1,1,40.4,80,,0.217,0.103,0.1,1\nb,0.05,1,1,48.3,120,,0.309,,0.053,1\nc,2,1,1,20.7,40,0.1,,0.411,,1\n"
     run = experiment(tmp_path, rows, sharing=sharing)
     observed_as_predicted(run, f"{EXAMPLES}/salus-3/together.py:Together:most=3", agree)
@@ -92,23 +88,6 @@ def test_preempted_jobs(tmp_path: Path, agree: Agree) -> None:
     rows = "long,0,4,1,20,20,,0.9,0.1,0.1,1\nshort,5,4,1,3,10,,0.1,,,1\nmiddle,6,2,1,4,10,,0.8,,,1\n"
     predicted = observed_as_predicted(experiment(tmp_path, rows), "srtf", agree)
     assert predicted.jobs[0].preemptions == 1
-
-
-class KillsItsManagers(LocalCluster):
-    """Kills its managers four times, at host times after emulated time has begun."""
-
-    killer: threading.Thread
-
-    def prepare(self, jobs: Sequence[JobSpec]) -> None:
-        super().prepare(jobs)
-        self.killer = threading.Thread(target=self._kill)
-        self.killer.start()
-
-    def _kill(self) -> None:
-        for _ in range(4):
-            sleep_ns(500_000_000)
-            for pid in self.manager_pids().values():
-                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_manager_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
