@@ -102,9 +102,8 @@ class Channel:
         """What has arrived. Raises BlockingIOError if that is nothing."""
         if self._socket.gettimeout() is None:
             return self._socket.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
-        return os.read(
-            self._socket.fileno(), _CHUNK_BYTES
-        )  # with a timeout the descriptor doesn't block, but recv would wait
+        # With a timeout, Python's recv waits, although the descriptor itself doesn't block.
+        return os.read(self._socket.fileno(), _CHUNK_BYTES)
 
     def read_already(self) -> Message | None:
         """The next message of those that have been read."""

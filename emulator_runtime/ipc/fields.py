@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from emulator_runtime.domain.errors import ProtocolError
+from emulator_runtime.domain.samples import MAX_SAMPLES
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.ipc.frames import Message
 
 MAX_NS = 2**62
-MAX_STEPS = 2**53
-"""Redis keeps the progress of jobs as doubles, which are exact so far."""
+MAX_STEPS = MAX_SAMPLES
+"""The longest progress, whatever its unit."""
 _MAX_TEXT = 4096
 
 

@@ -32,8 +32,7 @@ class DecisionTime(Protocol):
 
 class _Returning:
     """The jobs that share something and were attached before a restart: nothing is decided before they are back, or for
-    RETURN_NS.
-    Otherwise the first one to come back would get the device, even if the mode prefers another."""
+    RETURN_NS. Otherwise the first one to come back would get the device, even if the mode prefers another."""
 
     def __init__(self, manager: Manager, jobs: JobService) -> None:
         self._jobs = jobs
