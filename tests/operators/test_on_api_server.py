@@ -436,7 +436,7 @@ def test_secrets_survive_an_upgrade(cluster: ApiServer, helm: str, tmp_path: Pat
 
     run("install", "second", chart, "--create-namespace", "--set", "alias.mode=webhook", "--set-json", "pools=[]")
     before = secrets()
-    assert set(before) == {"second-emugpu-redis", "second-emugpu-webhook-tls"}
+    assert set(before) == {"second-emugpu-ranks", "second-emugpu-redis", "second-emugpu-webhook-tls"}
     run("upgrade", "second", chart, "--reuse-values")
     assert secrets() == before
     run("upgrade", "second", chart, "--set", "alias.mode=webhook,redis.maxMemory=64mb", "--set-json", "pools=[]")

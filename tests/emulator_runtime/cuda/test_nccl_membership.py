@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -288,24 +290,53 @@ report(total=receive.values())
 """
     processes = start_ranks(program, 2, tmp_path)
     port = _port_of(tmp_path / "id")
-    silent = []
-    for index in range(300):
-        connection = socket.create_connection(("127.0.0.1", port), timeout=5)
-        match index % 5:
-            case 0:
-                connection.sendall(os.urandom(1000))
-            case 1:
-                connection.sendall(struct.pack("<II", 0xFFFFFFFF, 1))
-            case 2:
-                connection.sendall(struct.pack("<II", 136, 1) + b"x" * 50)
-            case 3:
-                connection.sendall(struct.pack("<II", 0, 8) * 100)
-            case _:
-                pass
-        silent.append(connection)
-    assert results(processes) == [{"total": [3]}] * 2
-    for connection in silent:
-        connection.close()
+    with ExitStack() as strangers:
+        for index in range(300):
+            connection = strangers.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            match index % 5:
+                case 0:
+                    connection.sendall(os.urandom(1000))
+                case 1:
+                    connection.sendall(struct.pack("<II", 0xFFFFFFFF, 1))
+                case 2:
+                    connection.sendall(struct.pack("<II", 136, 1) + b"x" * 50)
+                case 3:
+                    connection.sendall(struct.pack("<II", 0, 8) * 100)
+                case _:
+                    pass
+        assert results(processes) == [{"total": [3]}] * 2
+
+
+def _greetings_unread(port: int) -> int:
+    """How many established connections to the port have bytes that its process hasn't read."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" and not row[4].endswith(":00000000") for row in rows)
+
+
+def test_a_rank_that_strangers_crowd_out_joins_nevertheless(tmp_path: Path) -> None:
+    """The process of the id wakes up with a rank's greeting and 200 later connections: the rank's is closed as the oldest one."""
+    program = """
+if os.environ["RANK"] == "1":
+    while not Path(os.environ["ID_FILE"]).with_suffix(".go").exists():
+        time.sleep(0.01)
+library, comm = main_rank()
+receive = comm.buffer(INT32, [0])
+comm.call("ncclAllReduce", comm.buffer(INT32, [comm.fact("ncclCommUserRank") + 1]), receive, 1, INT32, SUM)
+report(total=receive.values())
+"""
+    processes = start_ranks(program, 2, tmp_path)
+    port = _port_of(tmp_path / "id")
+    processes[0].send_signal(signal.SIGSTOP)
+    before = _greetings_unread(port)
+    (tmp_path / "id.go").touch()
+    deadline_s = time.monotonic() + _HOSTILE_S
+    while _greetings_unread(port) == before and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    with ExitStack() as crowd:
+        for _ in range(200):
+            crowd.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        processes[0].send_signal(signal.SIGCONT)
+        assert results(processes) == [{"total": [3]}] * 2
 
 
 _LOSS = """

@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum { PINGS = 8, LOOK_MS = 100, DEFAULT_NETWORK_GBPS = 100, NS_PER_S = 1000000000 };
-#define REFUSED_NS (10 * (int64_t)NS_PER_S) /* how long a process that doesn't listen is tried again */
+#define IMPATIENT_NS (10 * (int64_t)NS_PER_S) /* how long a process is tried again that doesn't listen, or doesn't know the id */
 #define PATIENT_NS (60 * (int64_t)NS_PER_S)
 
 /* What a stream keeps, once for all launches of a graph. */
@@ -345,7 +345,7 @@ static ncclResult_t introduce(communicator *comm, int descriptor, const member *
         return ncclSystemError;
     ncclResult_t status = expect_frame(comm, descriptor, ACCEPTED, NULL, 0);
     if (status == ncclSystemError)
-        return ncclTimeout; /* not known there, or not yet */
+        return ncclTimeout; /* not known there, or not yet, or strangers crowded this rank out */
     if (status == ncclSuccess)
         status = compare_clocks(comm, descriptor);
     if (status == ncclSuccess && !send_frame(descriptor, READY, "", 0))
@@ -370,13 +370,13 @@ static bool is_aborted(communicator *comm) {
 /* A socket over which the coordinator has welcomed this rank. */
 static ncclResult_t meet(communicator *comm, const net_address *coordinator, bool patient, const member *own, member *members,
                          int *descriptor) {
-    int64_t begin_ns = host_clock_ns();
+    int64_t begin_ns = host_clock_ns(), patience_ns = patient ? PATIENT_NS : IMPATIENT_NS;
     for (;; pause_a_moment()) {
         int64_t waited_ns = host_clock_ns() - begin_ns;
         if (is_aborted(comm))
             return complain(ncclInvalidUsage, "the communicator was aborted");
         *descriptor = network_connect(coordinator);
-        if (*descriptor < 0 && errno == ECONNREFUSED && waited_ns < (patient ? PATIENT_NS : REFUSED_NS))
+        if (*descriptor < 0 && errno == ECONNREFUSED && waited_ns < patience_ns)
             continue;
         if (*descriptor < 0)
             return complain(ncclSystemError, "can't connect to the process of the unique id: %s", strerror(errno));
@@ -386,7 +386,7 @@ static ncclResult_t meet(communicator *comm, const net_address *coordinator, boo
         close(*descriptor);
         if (status != ncclTimeout)
             return status;
-        if (!patient || waited_ns >= PATIENT_NS)
+        if (waited_ns >= patience_ns)
             return complain(ncclRemoteError, "the process of the unique id has no communicator of this id");
     }
 }
