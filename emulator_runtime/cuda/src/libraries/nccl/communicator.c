@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum { PINGS = 8, LOOK_MS = 100, DEFAULT_NETWORK_GBPS = 100, NS_PER_S = 1000000000 };
-#define IMPATIENT_NS (10 * (int64_t)NS_PER_S) /* how long a process is tried again that doesn't listen, or doesn't know the id */
+#define IMPATIENT_NS (10 * (int64_t)NS_PER_S) /* how long a process is tried again that doesn't listen, or is busy with strangers */
 #define PATIENT_NS (60 * (int64_t)NS_PER_S)
 
 /* What a stream keeps, once for all launches of a graph. */
@@ -312,7 +312,8 @@ static ncclResult_t expect_frame(communicator *comm, int descriptor, frame_type 
         if (!read_bytes(comm, descriptor, &rejected, sizeof rejected))
             return ncclSystemError;
         rejected.reason[sizeof rejected.reason - 1] = '\0';
-        emu_log(1, "NCCL: rank %d can't join: %s", comm->rank, rejected.reason);
+        if (rejected.status != UNKNOWN_ID)
+            emu_log(1, "NCCL: rank %d can't join: %s", comm->rank, rejected.reason);
         return complain((ncclResult_t)rejected.status, "%s", rejected.reason);
     }
     if (header.type != type || header.bytes != bytes)
@@ -339,13 +340,14 @@ static ncclResult_t compare_clocks(communicator *comm, int descriptor) {
     return ncclSuccess;
 }
 
-static ncclResult_t introduce(communicator *comm, int descriptor, const member *own, member *members) {
+/* ncclTimeout: to be tried again. Strangers crowded this rank out; or, if `patient`, the id isn't known there yet. */
+static ncclResult_t introduce(communicator *comm, int descriptor, bool patient, const member *own, member *members) {
     greeting_frame greeting = {.magic = PROTOCOL_MAGIC, .key = comm->key, .ranks = comm->ranks, .rank = comm->rank, .member = *own};
     if (!send_frame(descriptor, GREETING, &greeting, sizeof greeting))
         return ncclSystemError;
     ncclResult_t status = expect_frame(comm, descriptor, ACCEPTED, NULL, 0);
-    if (status == ncclSystemError)
-        return ncclTimeout; /* not known there, or not yet, or strangers crowded this rank out */
+    if (status == ncclSystemError || (patient && status == UNKNOWN_ID))
+        return ncclTimeout;
     if (status == ncclSuccess)
         status = compare_clocks(comm, descriptor);
     if (status == ncclSuccess && !send_frame(descriptor, READY, "", 0))
@@ -380,14 +382,14 @@ static ncclResult_t meet(communicator *comm, const net_address *coordinator, boo
             continue;
         if (*descriptor < 0)
             return complain(ncclSystemError, "can't connect to the process of the unique id: %s", strerror(errno));
-        ncclResult_t status = introduce(comm, *descriptor, own, members);
+        ncclResult_t status = introduce(comm, *descriptor, patient, own, members);
         if (status == ncclSuccess)
             return ncclSuccess;
         close(*descriptor);
         if (status != ncclTimeout)
             return status;
         if (waited_ns >= patience_ns)
-            return complain(ncclRemoteError, "the process of the unique id has no communicator of this id");
+            return complain(ncclRemoteError, "the process of the unique id doesn't accept this rank");
     }
 }
 

@@ -483,8 +483,10 @@ static const connection_role rank_role = {peer_received, peer_closed};
 
 bool coordinator_greeted(connection *link, const greeting_frame *greeting) {
     coordinator *group = find(&greeting->key);
-    if (group == NULL)
+    if (group == NULL) {
+        reject(link, UNKNOWN_ID, "the process of the unique id has no communicator of this id");
         return false;
+    }
     int ranks = greeting->ranks, rank = greeting->rank;
     if (ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks)
         return false;

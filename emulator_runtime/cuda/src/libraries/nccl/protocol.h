@@ -79,6 +79,7 @@ typedef struct {
     member member;
 } greeting_frame;
 
+#define UNKNOWN_ID ncclRemoteError /* the status for a greeting whose key no communicator of the process has (yet) */
 typedef struct {
     int32_t status; /* ncclResult_t */
     char reason[REASON_BYTES];
