@@ -158,7 +158,7 @@ handle, settings = ctypes.c_void_p(), config(0)
 first = library.nccl.ncclCommInitRankConfig(ctypes.byref(handle), 2, made, r, ctypes.byref(settings))
 comm = Communicator(library, handle, r)
 early = comm.async_error()
-refused = comm.start("ncclAllReduce", comm.buffer(INT32, [1]), comm.buffer(INT32, [1]), 1, INT32, SUM) if early else 0
+refused = comm.start("ncclAllReduce", comm.buffer(INT32, [1]), comm.buffer(INT32, [1]), 1, INT32, SUM) if r == 0 else 0
 while comm.async_error() == IN_PROGRESS:
     time.sleep(0.01)
 receive = comm.buffer(INT32, [0])
