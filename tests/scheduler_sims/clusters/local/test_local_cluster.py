@@ -116,10 +116,10 @@ def off(
     predicted: RunRecord, observed: RunRecord, excuse: Excuse, *, rel: float = 0.01, abs_s: float = 0.1
 ) -> list[object]:
     """The jobs whose JCT is further off than this, or that were stopped more or less often, or ran elsewhere: where they come
-    late, another device may be free."""
+    late, another device may be free, and a job may be over before it would be stopped."""
 
     def facts(job: JobRecord) -> tuple[object, ...]:
-        return job.job_id, job.status, job.preemptions, () if excuse.late_s else job.devices
+        return job.job_id, job.status, () if excuse.late_s else (job.preemptions, job.devices)
 
     pairs = zip(predicted.jobs, observed.jobs, strict=True)
     return [
