@@ -44,7 +44,6 @@ _LINK = (
     "-Wl,-rpath,$ORIGIN",
     "-Wl,--build-id=none",
 )
-_EMPTY = (Path("-xc"), Path("/dev/null"))
 _SYSTEM_LIBRARIES = (*OLD_PLACES, "libm.so.6")
 
 
@@ -148,7 +147,7 @@ class _Builder:
 
     def cuda_state(self) -> None:
         """Linked by the libraries that name it, to the core."""
-        self._link(self._compile_all("cuda", cuda_state_sources()) or _EMPTY, CUDA_STATE, self._linked((CORE,)))
+        self._link(self._compile_all("cuda", cuda_state_sources()), CUDA_STATE, self._linked((CORE,)))
 
     def _compile_all(self, part: str, sources: Sequence[Path]) -> list[Path]:
         return list(self.pool.map(lambda path: self._compile(path, self.scratch / f"{part}-{path.stem}.o"), sources))

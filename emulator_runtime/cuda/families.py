@@ -28,7 +28,8 @@ class Family:
     which programs open it. `version`: the version that its symbols carry, with SONAME for the SONAME; empty: none.
     `not_supported`: the status that a function returns which isn't emulated. `prefixes`: how the names of its functions begin.
     `answers`: what functions without a status return instead, in C, by a pattern for the whole name; the first that fits counts.
-    `parts`: files of `src/libraries/mathematics/` that are compiled into it. `links`: which of INTERNAL_LIBRARIES it needs.
+    `parts`: files of `src/libraries/mathematics/` that are compiled into it. `links`: emugpu's own libraries that it needs beside
+    the core.
     """
 
     name: str
@@ -64,7 +65,6 @@ class Family:
 
 CUDA_STATE = "libemugpu_cuda.so"
 """The state that the driver and the runtime have in common, once in a process."""
-INTERNAL_LIBRARIES = (CUDA_STATE,)  # emugpu's own, which programs don't know by name
 
 _TEXT = '(long)"not supported"'
 _NULL = "0"

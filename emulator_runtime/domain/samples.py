@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 MAX_SAMPLES = 2**53
 """The longest job: Redis keeps progress as floating-point numbers, which are exact up to here."""
+MAX_BATCH_SIZE = 2**31
+"""Samples of one step on all GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

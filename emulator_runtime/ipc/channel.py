@@ -52,6 +52,10 @@ class Channel:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def wait_up_to(self, timeout_s: float) -> None:
+        """Wait so long for an answer from now on, instead of as long as `connect` said."""
+        self._socket.settimeout(timeout_s)
+
     def send(self, *messages: Message) -> None:
         """Send messages in one write, so that the peer wakes up once."""
         try:

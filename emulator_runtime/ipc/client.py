@@ -1,6 +1,7 @@
 """The client of the sharing manager, used by jobs.
 
 A process has the time of its own devices without asking: it reports what it uses, and goes on while the manager is unavailable.
+A report that is lost with its connection isn't repeated: it would be counted twice if the manager had read it.
 Time of shared devices is demanded and decided later; if the manager is unavailable, answers are delayed but not the device:
 demands carry the time at which they are ready and are repeated after a reconnect, and a repeated one gets the same answer.
 """
@@ -42,6 +43,8 @@ PATIENCE_S = 30.0
 _FIRST_PAUSE_NS = 5_000_000
 _LONGEST_PAUSE_NS = 200_000_000
 _LEAST_ANSWER_S = 1.0
+_REST = 10
+"""A process that can go on without the manager spends at most this part of its time on finding out whether it answers again."""
 _MAX_REASON = 2000
 _LONGEST_WAIT_S = 3600.0
 _NO_GAP_NS = 100_000
@@ -186,6 +189,7 @@ class ManagerClient:
         self._stages = StageDemands()
         self._session, self._only = session, only
         self._away_ns: int | None = None
+        self._next_try_ns = 0
         """Since when the manager is unavailable (host time), while the job goes on without it."""
         self._memory: tuple[int, int] | None = None
         self._ended = ""
@@ -363,7 +367,7 @@ class ManagerClient:
                 if not self._channel.ended:
                     return
                 self.close()
-            self._try(None)
+            self._connect_shortly()
             self._away_ns = None
         except ManagerUnavailableError:
             self._away_ns = self._patience.now() if self._away_ns is None else self._away_ns
@@ -530,8 +534,22 @@ class ManagerClient:
         assert self._channel is not None
         return raise_for(self._channel.request(message))
 
-    def _connect(self) -> None:
-        channel = ControlChannel.connect(self._path, max(self._patience.seconds, _LEAST_ANSWER_S))
+    def _connect_shortly(self) -> None:
+        """Try once to connect. A manager that accepts connections and doesn't answer must not delay each step."""
+        began_ns = self._patience.now()
+        if began_ns < self._next_try_ns:
+            raise ManagerUnavailableError("the manager didn't answer just now")
+        try:
+            self._connect(_LEAST_ANSWER_S)
+        except ManagerUnavailableError:
+            now_ns = self._patience.now()
+            self._next_try_ns = now_ns + _REST * (now_ns - began_ns)
+            raise
+
+    def _connect(self, answer_s: float = 0.0) -> None:
+        """Connect and attach; the manager has `answer_s` host seconds for each answer until then (0: the patience)."""
+        patience_s = max(self._patience.seconds, _LEAST_ANSWER_S)
+        channel = ControlChannel.connect(self._path, answer_s or patience_s)
         self._connections += 1
         try:
             reply = raise_for(channel.request(self._attachment()))
@@ -544,6 +562,7 @@ class ManagerClient:
         except BaseException:
             channel.close()
             raise
+        channel.wait_up_to(patience_s)
         self.reconnects += self._connected_before
         self._channel, self._connected_before = channel, True
         if self.demands or self._stages.resources:

@@ -15,6 +15,7 @@ import json
 from dataclasses import dataclass
 
 from emulator_runtime.domain.json_document import Field, parse
+from emulator_runtime.domain.samples import MAX_BATCH_SIZE
 from emulator_runtime.domain.sensitivity import HostShare
 
 ALLOCATION_ANNOTATION = "emugpu.dev/allocation"
@@ -22,7 +23,6 @@ _MOST_NODES = 1024
 _MOST_PRIORITY = 2**31
 _WHOLE_MILLI = 1000
 _MOST_GPUS = 1024
-_MOST_BATCH_SIZE = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Allocation:
             ),
             row=_amount(members, "row"),
             gpus=_amount(members, "gpus", _MOST_GPUS),
-            batch_size=_amount(members, "batch_size", _MOST_BATCH_SIZE),
+            batch_size=_amount(members, "batch_size", MAX_BATCH_SIZE),
         )
         for name in ("milli", "priority"):
             if (numbers := len(getattr(found, name))) not in (0, len(found.devices)):

@@ -191,9 +191,12 @@ class Manager:
         """The grant of a token that this manager knows; its run may have ended."""
         return self._grants.find(token_digest(token))
 
-    def attach(self, token: str, job_id: str | None, steps_done: int | None, after_ns: int) -> Grant:
-        """Attach a job that presents the token of an owner's grant. No lease starts before `after_ns` (the start of the
-        job's last lease before a restart of the manager). With `job_id` None the token alone identifies the job.
+    def attach(
+        self, token: str, job_id: str | None, steps_done: int | None, after_ns: int, *, main: bool = True
+    ) -> Grant:
+        """Attach a job that presents the token of an owner's grant; not `main`: a further process of it. No lease of the
+        main process starts before `after_ns` (the start of its last lease before a restart of the manager). With `job_id`
+        None the token alone identifies the job.
 
         `steps_done` is the number of steps that the job has completed or read from its checkpoint. It is None if the job
         doesn't know (it attaches only to report a failure). The result may be a grant that has ended: then the job's final
@@ -205,7 +208,7 @@ class Manager:
             raise RefusedError("unknown token: it was never granted on this node, or its grant has ended")
         if grant.live:
             self._pool.check(grant.holder, grant.uuids)
-            self._ledger.begin(grant, steps_done, after_ns)
+            self._ledger.begin(grant, steps_done, after_ns, main=main)
         return grant
 
     def specs(self, session: Session) -> list[Device]:
@@ -242,7 +245,7 @@ class Manager:
     def free_ns(self, session: Session) -> int:
         """When the session's devices are free for it."""
         devices = (self._pool.find(uuid) for uuid in session.uuids)
-        return max([session.floor_ns, *(device.arbiter.free_at_ns() for device in devices if device is not None)])
+        return max([session.floor_ns, *(device.free_at_ns() for device in devices if device is not None)])
 
     def open_session(self, grant: Grant, name: str, places: Iterable[int] | None = None, after_ns: int = 0) -> Session:
         """A process of an attached grant has connected: the main one ("" as its name), or a further one. `places`: which of

@@ -72,7 +72,7 @@ class SharedTime:
         self._unclaimed = {slot for slot in self._last if slot != device_slot(slot)}
         for device in pool.all():  # leases of older clients come after these pieces, too
             last = self._last_of(device_part(slot_of(device.device.uuid)))
-            device.arbiter.occupy(_RESTORED, last.start_ns, last.end_ns)
+            device.bookings.add(_RESTORED, last.start_ns, last.end_ns)
 
     def demand(self, session: Session, uuid: str, wanted: Demand, now_ns: int) -> None:
         """Queue a demand of an attached session. A repeated one is answered again, or replaces the one that waits; one that comes
@@ -164,7 +164,7 @@ class SharedTime:
                 others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
                 device = self._pool.find(uuid)
                 if device is not None and others_ns > now_ns:  # what others were given stays
-                    device.arbiter.occupy(grant.holder, now_ns, others_ns)
+                    device.bookings.add(grant.holder, now_ns, others_ns)
                 if lane is not None and lane.waiting:
                     self._lane(grant, uuid).take_over(lane)
             if lane is not None:
@@ -301,9 +301,9 @@ class SharedTime:
     def _cut_restored(self, uuid: str, now_ns: int) -> None:
         """The device is free now, if only sessions that have ended had it since the restart."""
         device, last = self._pool.find(uuid), self._last_of(device_part(slot_of(uuid)))
-        tail = None if device is None else device.arbiter.booking.tail
+        tail = None if device is None else device.bookings.tail
         if device is not None and tail is not None and tail[0] == _RESTORED and last.end_ns <= now_ns:
-            device.arbiter.cut(_RESTORED, now_ns)
+            device.bookings.cut(_RESTORED, now_ns)
 
     def _record(self, slot: str, number: int, lease: Lease) -> None:
         """In memory at least: a full disk must not stop the jobs of the node."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -17,9 +16,7 @@ from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntr
 from emulator_runtime.sharing.demands import Engine, Terms
 from emulator_runtime.sharing.demands import Session as DemandingSession
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES, Mode
-from emulator_runtime.timing.warp import NEVER_NS
-from sharing_manager.arbitration import arbiter_of
-from sharing_manager.arbitration.base import Arbiter
+from sharing_manager.devices.bookings import Bookings
 from sharing_manager.devices.busy_time import BusyTime
 from sharing_manager.devices.host_resources import ManagedResource
 
@@ -29,16 +26,16 @@ REPLACED = "another device has taken its place"
 
 @dataclass(slots=True)
 class ManagedDevice:
-    """One device with its memory book and the sum of its leases. `arbiter` admits its holders and has the device time that is
-    booked; where several holders share the device, `engine` decides who is served next.
+    """One device with its holders, its memory book and the device time that is booked and was leased. Where several holders
+    share the device, `engine` decides who is served next.
 
     `reason` says why it is unhealthy, "" if it is healthy. `replaced_for` has the holders of the device that had this
     UUID before. `wanted` is the mode of the inventory; it applies as soon as no session uses the engine of the present one.
     """
 
     device: Device
-    arbiter: Arbiter
     memory: MemoryBook
+    bookings: Bookings = field(default_factory=Bookings)
     holders: set[str] = field(default_factory=set)
     leased_ns: int = 0
     reason: str = ""
@@ -67,13 +64,33 @@ class ManagedDevice:
 
     def free_at_ns(self) -> int:
         """When what is booked has ended."""
-        return self.arbiter.free_at_ns()
+        return self.bookings.free_at_ns
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it may have one holder only; also while it changes to such a mode: nobody joins those who are there."""
+        return not (self.mode.shared and self.wanted.shared)
+
+    def check(self, holder: str, leaving: Collection[str] = ()) -> None:
+        """Raises RefusedError if there is no room for `holder` after the holders in `leaving` have left."""
+        others = self.holders.difference({holder}, leaving) if self.exclusive else ()
+        if others:
+            raise RefusedError(
+                f"device {self.name}: it is exclusive and {', '.join(sorted(others))} holds it; wait until that ends, "
+                "or share the device"
+            )
+
+    def cut(self, holder: str, now_ns: int) -> int:
+        """Cancel the holder's device time after `now_ns`, unless another holder has booked behind it. Returns how long that
+        is."""
+        before_ns = self.bookings.free_at_ns
+        self.bookings.cut(holder, now_ns, alone=self.exclusive and self.holders <= {holder})
+        return before_ns - self.bookings.free_at_ns
 
     def settle(self) -> None:
         """Change to the wanted mode, unless sessions use the engine of the present one."""
         if self.mode is not self.wanted and not self.engine.in_use:
             self.mode, self.engine, self.memory.rule = self.wanted, self.wanted.engine(), self.wanted.memory
-            self.arbiter = arbiter_of(self.mode, self.arbiter.booking)
 
     def loss_reason(self, holder: str) -> str:
         """Why this holder has lost the device; "" if it hasn't."""
@@ -179,14 +196,12 @@ class DevicePool:
         if managed is None:
             managed = self._devices[uuid] = _managed(entry.device, mode)
             for holder, lease in self._absent.pop(uuid, []):
-                managed.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+                managed.bookings.add(holder, lease.start_ns, lease.end_ns)
         elif managed.device != entry.device:
             managed.replaced_for |= managed.holders
             managed.device = entry.device
             managed.memory.resize(entry.device.usable_memory_bytes, entry.device.memory_bytes)
         managed.wanted = mode
-        if not mode.shared:  # nobody joins those who are there
-            managed.arbiter = arbiter_of(mode, managed.arbiter.booking)
         managed.settle()
         managed.resource, managed.replicas, managed.removed = resource.name, resource.replicas, False
         managed.longest_unit_ns = resource.longest_unit_ns
@@ -202,7 +217,7 @@ class DevicePool:
     def _forget(self, uuid: str) -> None:
         """Remove the device, but remember when its last lease ends, in case it returns."""
         managed = self._devices.pop(uuid)
-        free_at_ns = managed.arbiter.free_at_ns()
+        free_at_ns = managed.free_at_ns()
         if free_at_ns:
             self._absent[uuid] = [("", Lease(free_at_ns, free_at_ns))]
 
@@ -228,9 +243,7 @@ class DevicePool:
     def check_room(self, holder: str, uuids: Iterable[str], leaving: Collection[str]) -> None:
         """Raises RefusedError if `admit` would refuse `holder` after the holders in `leaving` have left."""
         for uuid in uuids:
-            arbiter = self._get(uuid).arbiter
-            with _with_uuid(uuid):
-                arbiter.check(holder, leaving)
+            self._get(uuid).check(holder, leaving)
 
     # --- holders ----------------------------------------------------------------------------------------------------
 
@@ -240,18 +253,11 @@ class DevicePool:
         wanted = list(uuids)
         if len(set(wanted)) < len(wanted):
             raise RefusedError(f"job {job_id!r} requests the same device twice")
-        admitted: list[ManagedDevice] = []
-        try:
-            for device in [self._get(uuid) for uuid in wanted]:
-                with _with_uuid(device.device.uuid):
-                    device.arbiter.admit(job_id)
-                device.holders.add(job_id)
-                admitted.append(device)
-        except RefusedError:
-            for device in admitted:
-                device.arbiter.leave(job_id, NEVER_NS)  # it has booked nothing
-                device.holders.discard(job_id)
-            raise
+        devices = [self._get(uuid) for uuid in wanted]
+        for device in devices:
+            device.check(job_id)
+        for device in devices:
+            device.holders.add(job_id)
 
     def reserve(self, job_id: str, uuids: Iterable[str], wanted: Reservation) -> None:
         """Reserve memory on each of these devices. Raises OutOfMemoryError; then nothing has changed."""
@@ -276,7 +282,7 @@ class DevicePool:
         """Book the next interval in which all these devices are free. Without devices (a job on CPUs only) it starts at
         once."""
         devices = [self._get(uuid) for uuid in uuids]
-        start_ns = max([earliest_ns, *(device.arbiter.free_at_ns() for device in devices)])
+        start_ns = max([earliest_ns, *(device.free_at_ns() for device in devices)])
         end_ns = start_ns + duration_ns
         lease = Lease(start_ns, end_ns)
         for device in devices:
@@ -287,7 +293,7 @@ class DevicePool:
     def book(self, holder: str, uuid: str, lease: Lease, now_ns: int, *, work_ns: int) -> None:
         """Count an interval in which the device does `work_ns` of work for `holder`."""
         device = self._get(uuid)
-        device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+        device.bookings.add(holder, lease.start_ns, lease.end_ns)
         device.leased_ns += work_ns
         device.busy.add(lease.start_ns, lease.end_ns, now_ns)
 
@@ -299,19 +305,17 @@ class DevicePool:
             if device is None:
                 self._absent.setdefault(uuid, []).append((holder, lease))
             else:
-                device.arbiter.occupy(holder, lease.start_ns, lease.end_ns)
+                device.bookings.add(holder, lease.start_ns, lease.end_ns)
 
     def cut(self, holder: str, uuids: Iterable[str], now_ns: int) -> None:
         """Return the holder's device time after `now_ns`, unless another holder has booked time behind it."""
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is not None:
-                before_ns = device.arbiter.free_at_ns()
-                device.arbiter.cut(holder, now_ns)
-                cut_ns = before_ns - device.arbiter.free_at_ns()
+                cut_ns = device.cut(holder, now_ns)
                 if cut_ns > 0:
                     device.leased_ns = max(0, device.leased_ns - cut_ns)
-                    device.busy.cut(device.arbiter.free_at_ns())
+                    device.busy.cut(device.free_at_ns())
             elif uuid in self._absent:
                 self._absent[uuid] = [_shortened(*booked, holder, now_ns) for booked in self._absent[uuid]]
 
@@ -322,7 +326,6 @@ class DevicePool:
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is not None:
-                device.arbiter.leave(job_id, now_ns)
                 device.memory.release(job_id)
                 device.holders.discard(job_id)
                 device.replaced_for.discard(job_id)
@@ -336,18 +339,9 @@ class DevicePool:
             raise RefusedError(f"there is no device {uuid} on this node") from None
 
 
-@contextlib.contextmanager
-def _with_uuid(uuid: str) -> Iterator[None]:
-    """Put the device's UUID in front of an arbiter's error: the arbiter doesn't know its device."""
-    try:
-        yield
-    except RefusedError as error:
-        raise RefusedError(f"device {uuid}: {error}") from error
-
-
 def _managed(device: Device, mode: Mode) -> ManagedDevice:
     memory = MemoryBook(device.uuid, device.usable_memory_bytes, mode.memory, nominal_bytes=device.memory_bytes)
-    return ManagedDevice(device, arbiter_of(mode), memory, mode=mode, wanted=mode, engine=mode.engine())
+    return ManagedDevice(device, memory, mode=mode, wanted=mode, engine=mode.engine())
 
 
 def _shortened(holder: str, lease: Lease, leaving: str, now_ns: int) -> tuple[str, Lease]:

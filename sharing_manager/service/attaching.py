@@ -102,7 +102,10 @@ class Attaching:
                 raise ManagerUnavailableError(f"{reason}; try again")
             if grant.of_owner:
                 self._check_holder(grant, request.session, connection)
-                done(self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns))
+                main = not request.session
+                done(
+                    self._manager.attach(request.token, request.job_id, request.steps_done, request.after_ns, main=main)
+                )
             else:
                 self._look_up(_Attempt(self, connection, grant, request, done))
         except EmuGpuError as error:

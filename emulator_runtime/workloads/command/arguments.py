@@ -11,7 +11,7 @@ from typing import NoReturn
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
-from emulator_runtime.domain.samples import MAX_SAMPLES
+from emulator_runtime.domain.samples import MAX_BATCH_SIZE, MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS
 from emulator_runtime.workloads.command.sensitivity_options import MAX_CPUS, sensitivity_of
@@ -22,7 +22,6 @@ from emulator_runtime.workloads.step_costs.communication import DEFAULT_NETWORK_
 from emulator_runtime.workloads.step_costs.request import PARALLEL, TrainRequest
 
 _MAX_STEPS = 2**40
-_MAX_BATCH_SIZE = 2**31
 
 _OF_CONFIGURATIONS = ("--model", "--batch-size", "--step-time-s", "--memory", "--cpu-speeds", "--memory-speeds")
 
@@ -130,7 +129,7 @@ def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Nam
     if args.samples is None or not environ.get(BATCH_SIZE_VARIABLE):
         return args
     given = whole_variable(environ, (BATCH_SIZE_VARIABLE,), 0)
-    batch_size = whole(given, BATCH_SIZE_VARIABLE, 0, least=1, most=_MAX_BATCH_SIZE)
+    batch_size = whole(given, BATCH_SIZE_VARIABLE, 0, least=1, most=MAX_BATCH_SIZE)
     return argparse.Namespace(**{**vars(args), "batch_size": batch_size})
 
 
@@ -201,7 +200,7 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         )
     if args.host_memory is not None and not args.memory_speeds:
         raise InputError("--host-memory", "belongs to --memory-speeds")
-    batch_size = whole(args.batch_size, "--batch-size", 0, least=1, most=_MAX_BATCH_SIZE) if by_model else 0
+    batch_size = whole(args.batch_size, "--batch-size", 0, least=1, most=MAX_BATCH_SIZE) if by_model else 0
     samples = whole(args.samples, "--samples", 0, least=1, most=MAX_SAMPLES) if args.samples is not None else 0
     steps = -(-samples // batch_size) if samples else whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS)
     return TrainRequest(

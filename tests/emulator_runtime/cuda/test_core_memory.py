@@ -54,6 +54,22 @@ def test_data_of_the_host_survives_a_round_trip_and_a_copy_on_the_device(run_cor
     """)
 
 
+def test_rows_are_set_and_the_gaps_between_them_are_not(run_core):
+    run_core("""
+        stream, target = core.default_stream(), core.allocate(4096)
+        core.write(target, bytes(4096))
+        def rows(pitch, size, count, rows):
+            return core.status("emu_set_rows", stream, target, c_size_t(pitch), 0x0201, *map(c_size_t, (size, count, rows)))
+        assert rows(6, 2, 2, 3) == 0
+        assert core.read(target, 18) == (bytes((1, 2)) * 2 + bytes(2)) * 3
+        assert rows(3, 2, 2, 3) == INVALID_VALUE  # rows that overlap
+        assert rows(4096, 1, 1, 2) == INVALID_VALUE  # the second row lies behind the allocation
+        assert rows(1 << 62, 1, 1, 5) == INVALID_VALUE
+        assert rows(6, 2, 0, 3) == rows(6, 2, 2, 0) == 0
+        assert core.read(target, 18) == (bytes((1, 2)) * 2 + bytes(2)) * 3
+    """)
+
+
 @pytest.mark.parametrize(
     ("kernel", "size", "value"),
     [
@@ -184,6 +200,23 @@ def test_a_child_process_can_begin_if_its_parent_only_counted_devices(run_core):
             os._exit(core.status("emu_memory_allocate", 0, DEVICE, c_size_t(512), byref(c_void_p())))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     """)
+
+
+def test_a_child_process_writes_a_trace_of_its_own(run_core, tmp_path):
+    run_core(
+        """
+        assert core.library.emu_device_count() == 1
+        child = os.fork()
+        core.launch(core.default_stream(), 3 if child else 2)
+        core.synchronize(core.default_stream())
+        if child == 0:
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        """,
+        trace=tmp_path / "trace-%p.json",
+    )
+    traces = [file.read_text() for file in tmp_path.glob("trace-*.json")]
+    assert sorted(text.count('"kernel"') for text in traces) == [2, 3], traces
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,20 @@ def test_later_work_fills_the_gaps_that_earlier_work_leaves(run_core):
     """)
 
 
+def test_rows_that_are_set_are_one_kernel(run_core):
+    run_core(
+        """
+        stream, target = core.stream(), core.allocate(1 << 20)
+        begin, open_gate = core.gate(stream)
+        core.call("emu_set_rows", stream, target, c_size_t(1024), 0, c_size_t(1), c_size_t(1000), c_size_t(1024))
+        end = core.record(stream)
+        open_gate()
+        core.synchronize(stream)
+        assert core.elapsed_ms(begin, end) == 1
+        """,
+    )
+
+
 def test_a_stream_waits_for_an_event_of_another(run_core):
     run_core("""
         one, two = core.stream(), core.stream()

@@ -1,5 +1,9 @@
 """The client of the manager: after any failure of the connection, a request is repeated until it is answered."""
 
+import contextlib
+import socket
+import time
+
 import pytest
 
 from emulator_runtime.domain.errors import (
@@ -335,6 +339,27 @@ def test_a_manager_that_hangs_is_away_too(serve, client, host, monkeypatch):
         hanging.reserve(1, 2)
     hanging.close()
     assert server.received
+
+
+def test_a_manager_that_accepts_and_does_not_answer_delays_no_step(serve, client, monkeypatch):
+    monkeypatch.setattr(client_module, "_LEAST_ANSWER_S", 0.05)
+    job = ManagerClient(client._path, "secret", "job-1", patience=Patience(20.0))
+    server = serve([OK])
+    job.attach(0)
+    lose(job)
+    server.close()
+    client._path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as silent, contextlib.closing(job):
+        silent.bind(str(client._path))
+        silent.listen(8)
+        began_s = time.monotonic()
+        for step in range(5):
+            assert job.lease(step, 50 * MS, step * 50 * MS) == Lease(step * 50 * MS, (step + 1) * 50 * MS)
+        assert time.monotonic() - began_s < 10  # the patience is 20 s
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # it tried once only
+            silent.accept()
 
 
 ATTACHED = {

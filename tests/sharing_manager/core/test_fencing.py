@@ -198,5 +198,5 @@ def test_exclusive_devices(make_pod_node, uuids, pod):
 
 
 def test_the_replicas_of_shared_devices(make_pod_node, uuids, pod):
-    """An id is one pod's at a time; that two replicas of a device don't overlap either is the arbiter's to see to."""
+    """An id is one pod's at a time; that two replicas of a device don't overlap either is for the bookings to see to."""
     check(make_pod_node, uuids, pod, 3, [f"{uuids[0]}::{replica}" for replica in range(3)])

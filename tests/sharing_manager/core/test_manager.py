@@ -162,6 +162,15 @@ def test_a_pool_says_how_long_others_may_have_to_wait(node, uuids):
         node.manager.lease(grant, 0, 11 * NS_PER_S, 1_000)
 
 
+def test_a_further_process_says_nothing_of_the_last_lease(node, held):
+    """It may connect long after the main process's last lease: that leaves the main process's time alone."""
+    at(node, 5_000)
+    node.manager.attach(node.token(held), "a", None, 5_000, main=False)
+    assert node.manager.lease(held, 0, 50, 4_000) == Lease(4_000, 4_050)
+    node.manager.attach(node.token(held), "a", None, 5_000)
+    assert held.floor_ns == 5_000
+
+
 def test_a_request_that_was_late_on_its_way_gets_the_time_of_its_issue(node, held):
     at(node, 5_000)
     assert node.manager.lease(held, 0, 50, 4_000) == Lease(4_000, 4_050)
@@ -225,7 +234,7 @@ def test_who_was_revoked_gets_neither_time_nor_memory_nor_another_end(node, held
     node.manager.close_session(held.main)
     node.manager.flush_progress()
     device = node.pool.all()[0]
-    assert (device.memory.used_bytes, device.arbiter.free_at_ns(), device.holders) == (0, 1_000, {other.job_id})
+    assert (device.memory.used_bytes, device.free_at_ns(), device.holders) == (0, 1_000, {other.job_id})
     assert kinds(node) == ["granted", "attached", "failed"]
 
 

@@ -132,9 +132,9 @@ def test_leases_of_before_a_restart_wait_for_their_device():
     pool.restore("b", [U0], Lease(100, 150))
     pool.cut("a", [U1], 40)
     pool.apply_inventory(inventory(G0, G1, replicas=2))
-    assert [m.arbiter.free_at_ns() for m in pool.all()] == [150, 40]
+    assert [m.free_at_ns() for m in pool.all()] == [150, 40]
     pool.cut("b", [U0], 120)
-    assert pool.all()[0].arbiter.free_at_ns() == 120
+    assert pool.all()[0].free_at_ns() == 120
 
 
 def test_room_is_asked_for_without_taking_it():

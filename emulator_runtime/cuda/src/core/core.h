@@ -1,7 +1,8 @@
 /* The core of emugpu's CUDA libraries: devices, memory, streams and time of one process.
  *
  * libemugpu_core.so implements this file. The emulated libraries (libcuda, libcudart, cuBLAS, cuDNN, NCCL, NVML, ...; see
- * ../libraries) translate NVIDIA's interfaces to it, and contain no time and no memory of their own.
+ * ../libraries) translate NVIDIA's interfaces to it, and contain no memory of their own, and no time but that of NCCL's links
+ * (nccl/link_model.c).
  *
  * A call that gives work to a stream returns at once. The core knows when the work will end, in emulated nanoseconds, as soon as
  * the work is issued, or later if it depends on others: on the sharing manager (shared devices) or on other processes
@@ -180,7 +181,6 @@ EMU_EXPORT emu_status emu_device_reset(int device);
 
 EMU_EXPORT emu_status emu_event_create(int device, unsigned flags, emu_event **event);
 EMU_EXPORT emu_status emu_event_destroy(emu_event *event);
-EMU_EXPORT bool emu_event_valid(const emu_event *event);
 EMU_EXPORT emu_status emu_event_record(emu_event *event, emu_stream *stream);
 EMU_EXPORT emu_status emu_event_query(emu_event *event);
 EMU_EXPORT emu_status emu_event_synchronize(emu_event *event);
@@ -224,7 +224,9 @@ EMU_EXPORT emu_status emu_copy(emu_stream *stream, void *to, const void *from, s
 /* `rows` rows of `width` bytes; the pitches are the distances of their beginnings. */
 EMU_EXPORT emu_status emu_copy_rows(
     emu_stream *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows, bool blocking);
-/* `count` elements of `size` bytes (1, 2 or 4), each set to `value`. */
+/* `rows` rows of `count` elements of `size` bytes (1, 2 or 4), each set to `value`; `pitch`: bytes from row to row. One kernel. */
+EMU_EXPORT emu_status emu_set_rows(
+    emu_stream *stream, void *address, size_t pitch, unsigned value, size_t size, size_t count, size_t rows);
 EMU_EXPORT emu_status emu_set(emu_stream *stream, void *address, unsigned value, size_t size, size_t count);
 /* Memory at `address` has been written with data that counts, by a library that ran on the host (NCCL's small payloads). */
 EMU_EXPORT void emu_memory_written(void *address, size_t bytes);

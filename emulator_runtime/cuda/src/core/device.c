@@ -45,7 +45,7 @@ static void after_fork_in_child(void) {
     attendant_forget();
     trace_forget();
     for (int i = 0; i < settings.device_count; i++)
-        forked |= devices[i].in_use;
+        forked |= devices[i].in_use || devices[i].changing;
 }
 
 static void start(void) {

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-/* Guards all that follows. Held for well under a microsecond, never while the process waits. */
+/* Guards all that follows. Held while data is moved, otherwise for well under a microsecond; never while the process waits. */
 extern pthread_mutex_t core_lock;
 /* Signalled when the end of some work has become known. */
 extern pthread_cond_t core_progress;
@@ -105,10 +105,11 @@ typedef struct item {
     bool measured;                    /* WORK: the duration is the kernel table's */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
     emu_work work;                    /* WORK, for the trace */
-    struct {                          /* COPY: rows of bytes, or, if `from` is NULL, `rows` elements of `width` bytes set to `value` */
+    struct {                          /* COPY: rows of `width` bytes; if `from` is NULL, their elements are set to `value` */
         void *to;
         const void *from;
         size_t to_pitch, from_pitch, width, rows;
+        size_t element;               /* bytes of an element that is set */
         unsigned value;
         bool to_known, from_known;    /* allocated or registered when the work was issued */
     } copy;
@@ -264,7 +265,7 @@ int64_t kernel_table_ns(const measured_kernel *kernel, const unsigned grid[3], c
 /* ---- trace.c ---- */
 
 void trace_open(void);
-void trace_forget(void); /* in a forked child: the file is the parent's */
+void trace_forget(void); /* in a forked child: the file is the parent's; with %p in its name the child gets its own */
 bool trace_wanted(void);
 void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns);
 

@@ -64,22 +64,22 @@ static bool still_there(const void *address, size_t bytes, bool known) {
 
 static bool memory_gone(const item *work) {
     size_t rows = work->copy.rows, width = work->copy.width;
-    if (work->copy.from == NULL)
-        return !still_there(work->copy.to, width * rows, work->copy.to_known);
-    return !still_there(work->copy.to, (rows - 1) * work->copy.to_pitch + width, work->copy.to_known) ||
-           !still_there(work->copy.from, (rows - 1) * work->copy.from_pitch + width, work->copy.from_known);
+    if (!still_there(work->copy.to, (rows - 1) * work->copy.to_pitch + width, work->copy.to_known))
+        return true;
+    return work->copy.from != NULL
+        && !still_there(work->copy.from, (rows - 1) * work->copy.from_pitch + width, work->copy.from_known);
 }
 
 static void move_data(const item *work) {
     if (memory_gone(work))
         return;
-    if (work->copy.from == NULL) {
-        memory_fill(work->copy.to, work->copy.value, work->copy.width, work->copy.rows);
-        return;
+    for (size_t row = 0; row < work->copy.rows; row++) {
+        char *to = (char *)work->copy.to + row * work->copy.to_pitch;
+        if (work->copy.from == NULL)
+            memory_fill(to, work->copy.value, work->copy.element, work->copy.width / work->copy.element);
+        else
+            memory_move(to, (const char *)work->copy.from + row * work->copy.from_pitch, work->copy.width);
     }
-    for (size_t row = 0; row < work->copy.rows; row++)
-        memory_move((char *)work->copy.to + row * work->copy.to_pitch,
-                    (const char *)work->copy.from + row * work->copy.from_pitch, work->copy.width);
 }
 
 /* The work's end, if it can be known now that all before it in the stream is known; false: not yet. */
@@ -246,10 +246,13 @@ static int64_t wait_for_room(emu_stream *stream) {
     return emu_now_ns();
 }
 
-static emu_status append(emu_stream *stream, const item *work) {
+/* Takes over what `work` refers to, also if it fails. */
+static emu_status append(emu_stream *stream, item *work) {
     item *kept = malloc(sizeof *kept);
-    if (kept == NULL)
+    if (kept == NULL) {
+        clear(work);
         return EMU_OUT_OF_MEMORY;
+    }
     *kept = *work;
     kept->next = NULL;
     if (stream->last == NULL)
@@ -280,8 +283,10 @@ static emu_status follow(emu_stream *stream, emu_stream *other) {
         settle(other, &mark);
     } else {
         moment_share(tail);
-        if (append(other, &mark) != EMU_OK)
+        if (append(other, &mark) != EMU_OK) {
+            moment_release(tail);
             return EMU_OUT_OF_MEMORY;
+        }
     }
     item wait = {.kind = ITEM_WAIT, .moment = tail};
     return append(stream, &wait);
@@ -594,10 +599,6 @@ emu_status emu_event_destroy(emu_event *event) {
     }
     pthread_mutex_unlock(&core_lock);
     return live ? EMU_OK : EMU_INVALID_HANDLE;
-}
-
-bool emu_event_valid(const emu_event *event) {
-    return pool_has(&event_pool, event);
 }
 
 /* A moment that only the event refers to; those that waited for its last one keep theirs. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 static FILE *file;
+static bool postponed; /* a forked child opens its own file when its first work ends */
 
 /* The settings' file name with the process's number in the place of %p. */
 static void file_name(char *path, size_t room) {
@@ -27,9 +28,7 @@ static void close_trace(void) {
     pthread_mutex_unlock(&core_lock);
 }
 
-void trace_open(void) {
-    if (settings.trace[0] == '\0')
-        return;
+static void open_file(int buffering) {
     char path[600];
     file_name(path, sizeof path);
     file = fopen(path, "we");
@@ -37,15 +36,27 @@ void trace_open(void) {
         emu_log(1, "can't write the trace %s", path);
         return;
     }
+    setvbuf(file, NULL, buffering, BUFSIZ);
     fputs("[\n", file);
+}
+
+void trace_open(void) {
+    if (settings.trace[0] == '\0')
+        return;
+    open_file(_IOFBF);
     atexit(close_trace);
 }
 
 void trace_forget(void) {
     file = NULL; /* not closed: that would write what the parent has buffered */
+    postponed = strstr(settings.trace, "%p") != NULL;
 }
 
 bool trace_wanted(void) {
+    if (postponed) {
+        postponed = false;
+        open_file(_IOLBF); /* such children often end by _exit, which writes nothing */
+    }
     return file != NULL;
 }
 

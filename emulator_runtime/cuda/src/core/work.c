@@ -173,26 +173,38 @@ emu_status emu_copy(emu_stream *stream, void *to, const void *from, size_t bytes
     return emu_copy_rows(stream, to, bytes, from, bytes, bytes, 1, blocking);
 }
 
-emu_status emu_set(emu_stream *stream, void *address, unsigned value, size_t size, size_t count) {
+emu_status emu_set_rows(emu_stream *stream, void *address, size_t pitch, unsigned value, size_t size, size_t count, size_t rows) {
     if (size != 1 && size != 2 && size != 4)
         return EMU_INVALID_VALUE;
-    if (count == 0)
+    if (count == 0 || rows == 0)
         return EMU_OK;
-    if (address == NULL || count > SIZE_MAX / size)
+    size_t width, before;
+    if (address == NULL || __builtin_mul_overflow(count, size, &width) || __builtin_mul_overflow(rows - 1, pitch, &before))
         return EMU_INVALID_VALUE;
+    if ((rows > 1 && pitch < width) || before > SIZE_MAX - width)
+        return EMU_INVALID_VALUE;
+    if (pitch == width) { /* no gaps */
+        width *= rows;
+        rows = 1;
+    }
     pthread_mutex_lock(&core_lock);
     emu_status status = EMU_INVALID_HANDLE;
     int device;
     if (stream_live(stream)) {
-        bool known = memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, size * count);
-        emu_work work = {.kind = EMU_MEMORY_BOUND, .name = "Memset", .bytes = (double)(size * count)};
+        bool known = memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, (rows - 1) * pitch + width);
+        emu_work work = {.kind = EMU_MEMORY_BOUND, .name = "Memset", .bytes = (double)(width * rows)};
         item fill = {.kind = ITEM_COPY, .name = work.name, .engine = &devices[stream->device].compute,
                      .duration_ns = cost_of_work(stream->device, &work),
-                     .copy = {.to = address, .width = size, .rows = count, .value = value, .to_known = true}};
+                     .copy = {.to = address, .to_pitch = pitch, .width = width, .rows = rows, .element = size, .value = value,
+                              .to_known = true}};
         status = known ? stream_issue(stream, &fill) : EMU_INVALID_VALUE;
     }
     pthread_mutex_unlock(&core_lock);
     return status;
+}
+
+emu_status emu_set(emu_stream *stream, void *address, unsigned value, size_t size, size_t count) {
+    return emu_set_rows(stream, address, 0, value, size, count, 1);
 }
 
 /* ---- functions of the host, and work of others ---- */

@@ -341,6 +341,8 @@ EMU_EXPORT nvml_status nvmlDeviceGetNumGpuCores(nvml_device device, unsigned *co
         return wrong;
     int capability = 10 * info->capability_major + info->capability_minor;
     int each = capability == 60 || (capability >= 70 && capability <= 80) ? 64 : 128; /* FP32 lanes of a multiprocessor */
+    if (capability < 50)
+        each = 192; /* Kepler (CUDA programming guide, "Compute Capability 3.x") */
     *cores = (unsigned)(each * info->multiprocessors);
     return NVML_SUCCESS;
 }

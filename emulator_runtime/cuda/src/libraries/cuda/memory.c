@@ -167,22 +167,6 @@ static int finish_set(emu_stream *stream, const void *address, bool blocking) {
     return EMU_OK;
 }
 
-int emu_memory_set(void *stream, void *address, unsigned value, size_t size, size_t count, bool blocking) {
-    emu_stream *target = emu_stream_of(stream);
-    size_t bytes = 0;
-    if (target == NULL) {
-        return EMU_INVALID_HANDLE;
-    }
-    if (count == 0) {
-        return EMU_OK;
-    }
-    if (__builtin_mul_overflow(count, size, &bytes) || (uintptr_t)address % size != 0 || !emu_memory_reachable(address, bytes)) {
-        return EMU_INVALID_VALUE;
-    }
-    int status = emu_set(target, address, value, size, count);
-    return status == EMU_OK ? finish_set(target, address, blocking) : status;
-}
-
 int emu_memory_set_rows(
     void *stream, void *address, size_t pitch, unsigned value, size_t size, size_t width, size_t rows, bool blocking) {
     emu_stream *target = emu_stream_of(stream);
@@ -203,17 +187,12 @@ int emu_memory_set_rows(
     if (all == 0 || !emu_memory_reachable(address, all)) {
         return EMU_INVALID_VALUE;
     }
-    if (row_bytes == pitch || rows == 1) {
-        int status = emu_set(target, address, value, size, width * rows);
-        return status == EMU_OK ? finish_set(target, address, blocking) : status;
-    }
-    for (size_t row = 0; row < rows; row++) {
-        int status = emu_set(target, (char *)address + row * pitch, value, size, width);
-        if (status != EMU_OK) {
-            return status;
-        }
-    }
-    return finish_set(target, address, blocking);
+    int status = emu_set_rows(target, address, pitch, value, size, width, rows);
+    return status == EMU_OK ? finish_set(target, address, blocking) : status;
+}
+
+int emu_memory_set(void *stream, void *address, unsigned value, size_t size, size_t count, bool blocking) {
+    return emu_memory_set_rows(stream, address, 0, value, size, count, 1, blocking);
 }
 
 size_t emu_memory_pitch(size_t bytes) {

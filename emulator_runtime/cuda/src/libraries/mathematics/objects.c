@@ -115,9 +115,3 @@ bool object_destroy(int kind, void *handle) {
     return true;
 }
 
-size_t object_count(void) {
-    pthread_rwlock_rdlock(&lock);
-    size_t count = used;
-    pthread_rwlock_unlock(&lock);
-    return count;
-}

@@ -14,6 +14,5 @@ void *object_create(int kind, size_t bytes);          /* zeroed; NULL: no memory
 void *object_find(int kind, const void *handle);      /* NULL: `handle` isn't a live object of this kind */
 bool object_destroy(int kind, void *handle);          /* false: likewise */
 bool object_forget(int kind, const void *handle);     /* no longer a handle, but its memory is kept: the caller frees it */
-size_t object_count(void);                            /* live objects: tests look for leaks with it */
 
 #endif

@@ -1,6 +1,6 @@
 /* Arithmetic on the values that collectives really exchange.
  *
- * All of them are small (see payload.h), so one element at a time is fast enough: a type is converted to the widest type of its
+ * All of them are small (see protocol.h), so one element at a time is fast enough: a type is converted to the widest type of its
  * family, and back.
  */
 #include "values.h"
