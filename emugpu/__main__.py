@@ -33,9 +33,10 @@ COMMANDS = {
     "train": "train a model on the emulated GPUs of this container",
     "smi": "show the emulated GPUs of this container",
     "run": "run an unmodified CUDA program on emulated GPUs",
+    "trace": "record what a CUDA program asks of its GPUs, to predict its time on others",
     "cuda": "the emulated CUDA libraries: compile them, scan a framework",
 }
-OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard"})
+OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard", "trace"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
     "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),

@@ -38,9 +38,9 @@ class ProcessSettings:
     `estimator`: roofline or constant, each piece of work takes `constant_ns` then. `kernel_table`: a file with measured times of
     kernels. `anchor`: factor on estimates. `step_ns`: how long a training step takes, from which the core finds the factor once
     it has seen two equal steps. `scalar`: the value of a small read of what a kernel wrote. `trace`: the file of a
-    Chrome trace; %p in it is the process's number. `log`: 0 nothing, 1 what a user should know, 2 each object, 3 each call.
-    `clock`: the file of a clock that processes share. `warp`: waits cost no time. `manager`, `token`: the socket of the sharing
-    manager, and what it knows the container by.
+    Chrome trace; %p in it is the process's number. `record`: likewise, of the records for predictions; work takes no time then.
+    `log`: 0 nothing, 1 what a user should know, 2 each object, 3 each call. `clock`: the file of a clock that processes share.
+    `warp`: waits cost no time. `manager`, `token`: the socket of the sharing manager, and what it knows the container by.
     """
 
     driver_version: int | None = None
@@ -51,6 +51,7 @@ class ProcessSettings:
     step_ns: int | None = None
     scalar: float | None = None
     trace: Path | None = None
+    record: Path | None = None
     log: int | None = None
     clock: Path | None = None
     warp: bool | None = None

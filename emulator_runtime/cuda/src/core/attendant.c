@@ -99,8 +99,12 @@ static void *run_host_functions(void *unused) {
         host_queue[place] = host_queue[--host_count];
         pthread_mutex_unlock(&core_lock);
         clock_wait_until(work->start_ns);
+        int64_t began_ns = host_ns();
         work->function(work->argument);
+        int64_t took_ns = host_ns() - began_ns;
         pthread_mutex_lock(&core_lock);
+        if (record_on)
+            record_function_ended(work, took_ns);
         work->end_ns = emu_now_ns();
         work->ended = true;
         streams_resolve();

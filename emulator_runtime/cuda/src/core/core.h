@@ -285,6 +285,28 @@ EMU_EXPORT emu_status emu_capture_end(emu_stream *stream, emu_graph **graph);
 EMU_EXPORT void emu_capture_break(emu_stream *stream);
 EMU_EXPORT emu_capture_state emu_capture_of(const emu_stream *stream, uint64_t *id, emu_graph **graph);
 
+/* ---- records for predictions (record.c) ---- */
+
+/* Whether the program is recorded; then its work takes no time. */
+EMU_EXPORT bool emu_recording(void);
+/* The thread begins to wait for other processes, or has done so: that is no time of the host. */
+EMU_EXPORT void emu_record_waiting(bool begins);
+typedef struct {
+    uint64_t host;
+    unsigned char device[16]; /* UUID */
+} emu_record_member;
+/* `key`: the same for all ranks of the communicator, and for no other. Answers the communicator's number in the records, from 1. */
+EMU_EXPORT unsigned emu_record_communicator(const unsigned char key[16], int rank, int ranks, const emu_record_member *members);
+/* One message with another rank. */
+typedef struct {
+    int32_t rank;
+    uint32_t unused;
+    uint64_t sent_bytes, received_bytes;
+} emu_record_peer;
+/* A collective, or the messages of a group, on the stream that is given the deferred work: to be called by its `begin`. */
+EMU_EXPORT void emu_record_collective(
+    unsigned communicator, uint64_t number, int operation, uint64_t bytes, const emu_record_peer *peers, int count);
+
 /* ---- time and reports (clock.c, log.c) ---- */
 
 EMU_EXPORT int64_t emu_now_ns(void); /* emulated */

@@ -44,6 +44,7 @@ static void after_fork_in_child(void) {
     manager_forget();
     attendant_forget();
     trace_forget();
+    record_forget();
     for (int i = 0; i < settings.device_count; i++)
         forked |= devices[i].in_use || devices[i].changing;
 }
@@ -65,6 +66,7 @@ static void start(void) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     emu_statistics_start();
     trace_open();
+    record_open();
     atexit(anchor_report);
     atexit(manager_finish);
     started = EMU_OK;

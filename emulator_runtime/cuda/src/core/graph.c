@@ -152,6 +152,7 @@ static emu_stream *stream_of_lane(emu_stream *launched_on, int lane) {
 static emu_status run_step(const graph_step *step, emu_stream *stream, moment **moments) {
     item work = step->work;
     work.dispatch_ns = 0; /* the device launches a graph's work by itself */
+    work.by_host = false;
     if (step->moment >= 0) {
         if (work.kind == ITEM_MARK && moments[step->moment] == NULL)
             moments[step->moment] = moment_new();

@@ -26,6 +26,7 @@ typedef struct {
     double scalar;            /* the value of a small read of what a kernel wrote */
     char kernel_table[512];   /* file; empty: none */
     char trace[512];          /* file of the Chrome trace; empty: none. %p: the process's number */
+    char record[512];         /* file of the records for predictions, as `trace` */
     char clock[512];          /* file of a shared clock; empty: the host's */
     char manager[108];        /* socket of the sharing manager; empty: none */
     char token[128];
@@ -38,6 +39,8 @@ typedef struct {
 extern emu_settings settings;
 /* Read the file that EMUGPU_CUDA_SETTINGS names. Answers false, after a line in the log, if there is none or it is wrong. */
 bool settings_read(void);
+/* A setting's file name with the process's number in the place of %p. */
+void settings_file_name(const char *setting, char *path, size_t room);
 /* The device has this UUID. */
 void settings_name_device(emu_device_info *device, const char *uuid);
 
@@ -74,6 +77,7 @@ typedef struct {
     int references;
     bool known;
     int64_t end_ns;
+    uint32_t number; /* in the records; 0: it isn't recorded */
 } moment;
 
 moment *moment_new(void); /* one reference; NULL: out of memory */
@@ -103,6 +107,7 @@ typedef struct item {
     const char *name;
     int64_t duration_ns;              /* WORK, COPY */
     bool measured;                    /* WORK: the duration is the kernel table's */
+    bool by_host;                     /* WORK: launched by the host, not by a graph */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
     emu_work work;                    /* WORK, for the trace */
     struct {                          /* COPY: rows of `width` bytes; if `from` is NULL, their elements are set to `value` */
@@ -112,6 +117,7 @@ typedef struct item {
         size_t element;               /* bytes of an element that is set */
         unsigned value;
         bool to_known, from_known;    /* allocated or registered when the work was issued */
+        int to_device, from_device;   /* -1: the host */
     } copy;
     moment *moment;                   /* MARK: to be set; WAIT: to be waited for */
     deferred_plan *plan;              /* DEFERRED */
@@ -120,6 +126,7 @@ typedef struct item {
     void *argument;
     chunk *chunk;                     /* WORK, COPY on a shared device: what it has joined, and behind how much other work */
     int64_t chunk_offset_ns;
+    uint32_t recorded;                /* HOST: its number in the records; 0: it isn't recorded */
     bool started;                     /* HOST: a thread has it */
     bool ended;                       /* HOST: `end_ns` is known */
     int64_t start_ns, end_ns;
@@ -142,6 +149,10 @@ struct emu_stream {
     int64_t recent_end_ns[QUEUE_DEPTH];
     capture *capture;
     int lane;                         /* of the capture's graph */
+    bool used, end_marked;            /* in the records: it was given something, and `end_moment` comes after all of that */
+    uint32_t end_moment;
+    uint32_t awaited_default;         /* the last moment of the default stream for which it waits, and the one of it for which */
+    uint32_t default_awaited;         /* the default stream does */
 };
 
 struct emu_event {
@@ -268,5 +279,25 @@ void trace_open(void);
 void trace_forget(void); /* in a forked child: the file is the parent's; with %p in its name the child gets its own */
 bool trace_wanted(void);
 void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns);
+
+/* ---- record.c ---- */
+
+extern bool record_on; /* the program is recorded: its work takes no time */
+void record_open(void);
+void record_forget(void); /* in a forked child: the file is the parent's */
+/* The following are called only if `record_on`, with the lock held. */
+void record_work(emu_stream *stream, item *work);
+void record_function_ended(const item *work, int64_t took_ns);
+void record_mark(emu_stream *stream, moment *marked);
+void record_await(emu_stream *stream, const moment *awaited);
+/* One of them is the default stream. */
+void record_follow(emu_stream *stream, emu_stream *other);
+/* The program waits for a moment, a stream, all streams of a device. */
+void record_moment_wait(const moment *awaited);
+void record_stream_wait(emu_stream *stream);
+void record_device_wait(int device);
+/* A thread begins to wait, or has waited: that is no time of the host. */
+void record_waiting(bool begins);
+void record_memory(int device, size_t used_bytes);
 
 #endif

@@ -121,6 +121,8 @@ void memory_account(int device, size_t used_bytes) {
     if (used_bytes > state->peak_bytes)
         state->peak_bytes = used_bytes;
     emu_statistics_memory(device, used_bytes);
+    if (record_on)
+        record_memory(device, used_bytes);
 }
 
 static emu_status charge(int device, size_t bytes) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 emu_settings settings;
 
@@ -30,6 +31,7 @@ static const setting of_process[] = {
     PROCESS("scalar", SCALAR, scalar),
     PROCESS("kernel_table", TEXT, kernel_table),
     PROCESS("trace", TEXT, trace),
+    PROCESS("record", TEXT, record),
     PROCESS("clock", TEXT, clock),
     PROCESS("manager", TEXT, manager),
     PROCESS("token", TEXT, token),
@@ -238,6 +240,14 @@ static void take_token(void) {
         emu_log(1, "EMUGPU_TOKEN is too long");
     else
         strcpy(settings.token, token);
+}
+
+void settings_file_name(const char *setting, char *path, size_t room) {
+    const char *number = strstr(setting, "%p");
+    if (number == NULL)
+        snprintf(path, room, "%s", setting);
+    else
+        snprintf(path, room, "%.*s%d%s", (int)(number - setting), setting, (int)getpid(), number + 2);
 }
 
 bool settings_read(void) {

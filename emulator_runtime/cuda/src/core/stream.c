@@ -206,13 +206,21 @@ static void wait_for_progress(void) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
+    if (record_on)
+        record_waiting(true);
     pthread_cond_clockwait(&core_progress, &core_lock, CLOCK_MONOTONIC, &until);
+    if (record_on)
+        record_waiting(false);
 }
 
 static void wait_until(int64_t deadline_ns) {
+    if (record_on)
+        record_waiting(true);
     pthread_mutex_unlock(&core_lock);
     clock_wait_until(deadline_ns);
     pthread_mutex_lock(&core_lock);
+    if (record_on)
+        record_waiting(false);
 }
 
 /* Wait for `awaited`, of which the caller holds a reference. */
@@ -269,6 +277,8 @@ static emu_status append(emu_stream *stream, item *work) {
 
 /* What is issued to `stream` next waits for all that `other` has now. */
 static emu_status follow(emu_stream *stream, emu_stream *other) {
+    if (record_on && !stream->closing)
+        record_follow(stream, other);
     if (other->first == NULL) {
         if (stream->first == NULL) {
             stream->end_ns = later(stream->end_ns, other->end_ns);
@@ -327,12 +337,16 @@ emu_status stream_issue(emu_stream *stream, item *work) {
     int64_t now_ns = wait_for_room(stream);
     if (!stream_live(stream) || stream->id != id)
         return EMU_INVALID_HANDLE; /* another thread destroyed it meanwhile */
+    if (record_on)
+        work->duration_ns = work->dispatch_ns = 0;
     if (work->engine == &devices[stream->device].compute)
         anchor_work(stream->device, work);
     work->issued_ns = dispatched(stream->device, work->dispatch_ns, now_ns);
     status = follow_default(stream);
     if (status != EMU_OK)
         return status;
+    if (record_on)
+        record_work(stream, work);
     if (work->kind == ITEM_DEFERRED) {
         work->state = work->plan->work.begin(work->plan->work.plan);
         if (work->state == NULL)
@@ -513,6 +527,8 @@ static void note_wait(const emu_stream *stream) {
 
 emu_status stream_wait_for_end(emu_stream *stream) {
     int device = stream->device; /* while this waits, another thread may destroy the stream */
+    if (record_on && !stream->closing)
+        record_stream_wait(stream);
     if (stream->first == NULL) {
         wait_until(stream->end_ns);
         note_wait(stream);
@@ -565,6 +581,8 @@ emu_status emu_device_synchronize(int device) {
     grant_flush();
     streams_resolve();
     int64_t end_ns = devices[device].last_end_ns; /* also of streams that were destroyed */
+    if (record_on && status == EMU_OK)
+        record_device_wait(device);
     if (status == EMU_OK && pending_items > 0)
         status = wait_for_pending(device);
     if (status == EMU_OK)
@@ -625,6 +643,8 @@ emu_status emu_event_record(emu_event *event, emu_stream *stream) {
         status = EMU_OUT_OF_MEMORY;
     else {
         event->capture = NULL;
+        if (record_on)
+            record_mark(stream, event->moment);
         item mark = {.kind = ITEM_MARK, .moment = event->moment, .issued_ns = emu_now_ns()};
         if (stream->first != NULL) {
             moment_share(event->moment);
@@ -645,6 +665,8 @@ emu_status emu_stream_wait(emu_stream *stream, emu_event *event) {
     } else if (event->capture != NULL && capture_contains(event)) {
         status = capture_wait(stream, event);
     } else if (event->moment != NULL) { /* otherwise it was never recorded, and nothing is waited for */
+        if (record_on && stream->capture == NULL)
+            record_await(stream, event->moment);
         if (stream->capture != NULL)
             status = EMU_CAPTURE_ISOLATION;
         else if (event->moment->known && stream->first == NULL)
@@ -689,6 +711,8 @@ emu_status emu_event_synchronize(emu_event *event) {
     emu_status status = askable(event);
     if (status == EMU_OK && event->moment != NULL) {
         moment *awaited = moment_share(event->moment);
+        if (record_on)
+            record_moment_wait(awaited);
         wait_for_moment(awaited);
         moment_release(awaited);
     }

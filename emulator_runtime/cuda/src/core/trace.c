@@ -9,15 +9,6 @@
 static FILE *file;
 static bool postponed; /* a forked child opens its own file when its first work ends */
 
-/* The settings' file name with the process's number in the place of %p. */
-static void file_name(char *path, size_t room) {
-    const char *number = strstr(settings.trace, "%p");
-    if (number == NULL)
-        snprintf(path, room, "%s", settings.trace);
-    else
-        snprintf(path, room, "%.*s%d%s", (int)(number - settings.trace), settings.trace, (int)getpid(), number + 2);
-}
-
 static void close_trace(void) {
     pthread_mutex_lock(&core_lock);
     if (file != NULL) {
@@ -30,7 +21,7 @@ static void close_trace(void) {
 
 static void open_file(int buffering) {
     char path[600];
-    file_name(path, sizeof path);
+    settings_file_name(settings.trace, path, sizeof path);
     file = fopen(path, "we");
     if (file == NULL) {
         emu_log(1, "can't write the trace %s", path);

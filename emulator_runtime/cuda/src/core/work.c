@@ -68,7 +68,8 @@ const char *emu_kernel_name(const emu_kernel *kernel) {
 static emu_status launch(emu_stream *stream, const emu_work *work, const measured_kernel *measured) {
     device_state *device = &devices[stream->device];
     const emu_roofline *constants = &settings.devices[stream->device].roofline;
-    item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute, .measured = measured != NULL, .work = *work};
+    item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute, .measured = measured != NULL, .by_host = true,
+                   .work = *work};
     if (measured != NULL)
         issued.duration_ns = kernel_table_ns(measured, work->grid, work->block, constants->kernel_ns);
     else
@@ -124,6 +125,8 @@ static void choose_engine(const emu_stream *stream, item *copy, memory_place to,
     device_state *device = &devices[stream->device];
     int target = to == PLACE_DEVICE ? to_device : -1;
     int source = from == PLACE_DEVICE ? from_device : -1;
+    copy->copy.to_device = target;
+    copy->copy.from_device = source;
     copy->duration_ns = cost_of_copy(target, source, bytes);
     if (target >= 0 && source >= 0) {
         copy->engine = target == source ? &device->compute : &device->copy_out;

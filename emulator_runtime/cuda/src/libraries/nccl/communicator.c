@@ -405,7 +405,9 @@ ncclResult_t communicator_join(communicator *comm, const net_address *coordinato
     if (members == NULL)
         return complain(ncclSystemError, "out of memory");
     member own = own_member(comm->device, &address);
+    emu_record_waiting(true);
     ncclResult_t status = meet(comm, coordinator, patient, &own, members, &descriptor);
+    emu_record_waiting(false);
     pthread_mutex_lock(&nccl_lock);
     if (status == ncclSuccess) {
         comm->members = members;
@@ -529,6 +531,73 @@ static void launch_free(launch *one) {
     free(one);
 }
 
+/* ---- records ---- */
+
+/* A hash of the key, which is secret. */
+static void record_key(const group_key *key, unsigned char digest[16]) {
+    uint64_t words[sizeof *key / 8], sums[2] = {1, 2};
+    memcpy(words, key, sizeof words);
+    for (size_t i = 0; i < sizeof words / 8; i++)
+        for (int one = 0; one < 2; one++) {
+            sums[one] = (sums[one] ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
+            sums[one] ^= sums[one] >> 29;
+        }
+    memcpy(digest, sums, sizeof sums);
+}
+
+static unsigned record_number(communicator *comm) {
+    emu_record_member *members = comm->recorded ? NULL : calloc((size_t)comm->ranks, sizeof *members);
+    if (members == NULL)
+        return comm->recorded;
+    for (int rank = 0; rank < comm->ranks; rank++) {
+        members[rank].host = comm->members[rank].host;
+        memcpy(members[rank].device, comm->members[rank].device, sizeof members[rank].device);
+    }
+    unsigned char digest[16];
+    record_key(&comm->key, digest);
+    comm->recorded = emu_record_communicator(digest, comm->rank, comm->ranks, members);
+    free(members);
+    return comm->recorded;
+}
+
+/* Sends and receives of a group. */
+static void record_transfers(communicator *comm, const operation *operations, int count) {
+    emu_record_peer *peers = calloc((size_t)count, sizeof *peers);
+    uint64_t most[2] = {0};
+    int messages = 0;
+    for (int i = 0; peers != NULL && i < count; i++) {
+        const operation *call = &operations[i];
+        if (is_collective(call->kind))
+            continue;
+        emu_record_peer *peer = &peers[messages++];
+        peer->rank = call->other;
+        *(call->kind == SEND ? &peer->sent_bytes : &peer->received_bytes) = call_bytes(call);
+        most[call->kind == SEND] += call_bytes(call);
+    }
+    if (messages > 0)
+        emu_record_collective(record_number(comm), comm->transfers++, SEND, most[0] > most[1] ? most[0] : most[1], peers, messages);
+    free(peers);
+}
+
+/* Those of a group run as one kernel for each kind, and have the number of the first. */
+static void record_launch(communicator *comm, const plan *of, uint64_t first_collective) {
+    for (int kind = ALL_REDUCE; kind < SEND; kind++) {
+        uint64_t number = first_collective, first = 0, bytes = 0;
+        for (int i = 0; i < of->count; i++) {
+            const operation *call = &of->operations[i];
+            bool once = kind == ALL_REDUCE || kind == REDUCE || kind == BROADCAST;
+            if ((int)call->kind == kind) {
+                first = bytes == 0 ? number : first;
+                bytes += call_bytes(call) * (uint64_t)(once ? 1 : comm->ranks);
+            }
+            number += is_collective(call->kind);
+        }
+        if (bytes > 0)
+            emu_record_collective(record_number(comm), first, kind, bytes, NULL, 0);
+    }
+    record_transfers(comm, of->operations, of->count);
+}
+
 static void *launch_begin(void *given) {
     plan *of = given;
     communicator *comm = of->comm;
@@ -542,6 +611,8 @@ static void *launch_begin(void *given) {
         comm->active++;
     }
     pthread_mutex_unlock(&nccl_lock);
+    if (one != NULL && emu_recording())
+        record_launch(comm, of, one->first_collective);
     return one;
 }
 
@@ -624,7 +695,8 @@ static plan *plan_new(communicator *comm, const operation *operations, int count
         return NULL;
     created->comm = comm;
     created->count = count;
-    created->duration_ns = count > 0 && comm->members != NULL ? communicator_time_ns(comm, operations, count) : 0;
+    bool takes_time = count > 0 && comm->members != NULL && !emu_recording();
+    created->duration_ns = takes_time ? communicator_time_ns(comm, operations, count) : 0;
     if (count > 0)
         memcpy(created->operations, operations, (size_t)count * sizeof operations[0]);
     return created;
@@ -661,6 +733,7 @@ ncclResult_t communicator_exchange(communicator *comm, const void *own, size_t b
     plan *created = plan_new(comm, &call, 1);
     if (created == NULL)
         return complain(ncclSystemError, "out of memory");
+    emu_record_waiting(true);
     pthread_mutex_lock(&nccl_lock);
     launch *one = launch_new(created);
     ncclResult_t status = ncclSystemError;
@@ -675,6 +748,7 @@ ncclResult_t communicator_exchange(communicator *comm, const void *own, size_t b
         launch_free(one);
     }
     pthread_mutex_unlock(&nccl_lock);
+    emu_record_waiting(false);
     free(created);
     return status == ncclSuccess ? status : complain(status, "the other ranks of the communicator can't be reached");
 }

@@ -33,6 +33,8 @@ typedef struct communicator {
     uint64_t collectives, exchanges, launches; /* numbers of the next ones */
     launch *announced;       /* the coordinator knows them, and hasn't answered all of them */
     int active;              /* launches that aren't done */
+    unsigned recorded;       /* its number in the records; 0: none yet */
+    uint64_t transfers;      /* of the records, the next one with messages between two ranks */
     scaled_sum *operators;
     int operator_count;
 } communicator;

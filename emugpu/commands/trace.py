@@ -1,0 +1,219 @@
+"""`emugpu trace`: record what an unmodified CUDA program asks of its GPUs, such as `emugpu trace -- python train.py`.
+
+The program runs once, on emulated GPUs whose work takes no time. What it launches, copies, waits for and communicates, with the
+host's time in between, is written into a folder, by which its time on other GPUs is predicted (docs/prediction.md).
+exit codes: 2 if the program can't be started or uses no GPU, else the program's (128 and a signal's number if that ended it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from emugpu.terminal.console import result_console
+from emulator_runtime.cuda import launch
+from emulator_runtime.cuda.build import built
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.units import GIB, NS_PER_S
+from emulator_runtime.prediction.reading import (
+    MANIFEST,
+    SUFFIX,
+    Manifest,
+    ProcessRecords,
+    read_processes,
+    trace_of,
+    write_manifest,
+)
+from emulator_runtime.prediction.records import Collective, Launch, Memory
+
+_PLACE = "emugpu trace"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `trace` to the front door's commands."""
+    parser = subparsers.add_parser(
+        "trace",
+        help="record what a CUDA program asks of its GPUs, to predict its time on others",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="how many GPUs it sees (default: 1)")
+    parser.add_argument("--gpu-type", default="A100", metavar="TYPE", help="a type of `emugpu gpus` (default: A100)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/trace"), metavar="FOLDER", help="where to write it (default: out/trace)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="of the summary; with json the program's output goes to standard error (default: table)",
+    )
+    parser.add_argument("--preload", action="store_true", help="load the libraries by LD_PRELOAD instead of LD_AUDIT")
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the program and its options"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the program, and prints what was recorded. Raises InputError, UnknownNameError, BuildError and OSError."""
+    words = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if not words:
+        raise InputError(_PLACE, "needs a program: emugpu trace [OPTIONS] -- python train.py")
+    path = shutil.which(words[0])
+    if path is None:
+        raise InputError(_PLACE, f"there is no program {words[0]}")
+    launch.check_program(path)
+    devices = launch.devices_of(args.gpu_type, args.gpus, f"{socket.gethostname()}, process {os.getpid()}")
+    libraries, folder = built(), args.out.absolute()
+    _prepare(folder)
+    manifest = Manifest(tuple(words), devices[0].gpu_type, args.gpus)
+    write_manifest(folder, manifest)
+    process = launch.ProcessSettings(record=folder / f"process-%p{SUFFIX}")
+    settings = launch.write_settings(launch.settings_text(process, devices), os.environ)
+    environment = launch.environment(libraries, settings, os.environ, preload=args.preload)
+    status = _run_program(path, words, environment, silent=args.format == "json")
+    manifest = replace(manifest, exit_status=status)
+    write_manifest(folder, manifest)
+    return _report(folder, manifest, as_json=args.format == "json")
+
+
+def _prepare(folder: Path) -> None:
+    """An empty folder; what an earlier trace left there is deleted."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise InputError("--out", f"{folder} has files that are not of a trace; name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"*{SUFFIX}"):
+        old.unlink()
+
+
+def _run_program(path: str, words: Sequence[str], environment: Mapping[str, str], *, silent: bool) -> int:
+    """Its exit status, as a shell would say it."""
+    with _patient() as children:
+        child = subprocess.Popen(words, executable=path, env=environment, stdout=sys.stderr if silent else None)
+        children.append(child)
+        status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _patient() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Signals are the program's affair: a terminal sends Ctrl-C to it as well, others are passed on. This process then writes
+    what there is."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: object) -> None:
+        for child in children:
+            child.send_signal(number)
+
+    handlers = {signal.SIGINT: lambda _number, _frame: None, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a process did. `complete`: it ended by itself. `kernels`: distinct names."""
+
+    rank: int | None
+    process: int
+    records: int
+    launches: int
+    kernels: int
+    collectives: int
+    peak_memory_bytes: int
+    host_s: float
+    file_bytes: int
+    complete: bool
+
+
+def _row(one: ProcessRecords, rank: int | None) -> _Row:
+    launches = [record for record in one.records if isinstance(record, Launch)]
+    return _Row(
+        rank=rank,
+        process=one.process,
+        records=len(one.records),
+        launches=len(launches),
+        kernels=len({record.work.name for record in launches}),
+        collectives=sum(isinstance(record, Collective) for record in one.records),
+        peak_memory_bytes=max((record.used_bytes for record in one.records if isinstance(record, Memory)), default=0),
+        host_s=one.host_ns / NS_PER_S,
+        file_bytes=one.file_bytes,
+        complete=one.complete,
+    )
+
+
+def _report(folder: Path, manifest: Manifest, *, as_json: bool) -> int:
+    status = manifest.exit_status or 0
+    if not any(folder.glob(f"*{SUFFIX}")):
+        if status == 0:
+            raise InputError(_PLACE, "the program used none of its GPUs: nothing was recorded")
+        return status
+    processes = read_processes(folder)
+    ranks = {id(rank.records): rank.rank for rank in trace_of(processes, folder).ranks}
+    rows = [_row(one, ranks.get(id(one.records))) for one in processes]
+    if as_json:
+        print(
+            json.dumps(
+                {"folder": str(folder), **asdict(manifest), "processes": [asdict(row) for row in rows]}, indent=2
+            )
+        )
+    else:
+        console = result_console()
+        console.print(_table(rows))
+        console.print(f"recorded in {folder}", markup=False, soft_wrap=True)
+    return status
+
+
+def _table(rows: Sequence[_Row]) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        caption="Host: seconds of the program's own work, without its waits for GPUs. Kernels: distinct names. Memory: peak of a "
+        "GPU. A process without rank is no part of the job; one with * was ended before its time.",
+        caption_justify="left",
+    )
+    for heading in (
+        "Rank",
+        "Process",
+        "Records",
+        "Launches",
+        "Kernels",
+        "Collectives",
+        "Memory GiB",
+        "Host s",
+        "File MB",
+    ):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            "-" if row.rank is None else str(row.rank),
+            f"{row.process}{'' if row.complete else ' *'}",
+            f"{row.records:,}",
+            f"{row.launches:,}",
+            str(row.kernels),
+            f"{row.collectives:,}",
+            f"{row.peak_memory_bytes / GIB:.2f}",
+            f"{row.host_s:.2f}",
+            f"{row.file_bytes / 1e6:.1f}",
+        )
+    return table

@@ -1,0 +1,154 @@
+"""What a rank's program asked of its devices, in the order in which it asked: the records of a trace.
+
+A trace has no durations of device work: `estimators.py` gives them for a GPU type, and `simulation.py` finds what ran when. Host
+times are nanoseconds since the trace began, without the time that the program waited for its devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class WorkKind(IntEnum):
+    """What a piece of work is, by which its time is estimated; the numbers are those of emu_work_kind in cuda/src/core/core.h."""
+
+    KERNEL = 0
+    PRODUCT = 1
+    CONVOLUTION = 2
+    ATTENTION = 3
+    MEMORY_BOUND = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kernel, or several that a library call launches. `flops`, `bytes`: operations, and bytes of device memory read and
+    written. `precision`: emu_precision. `columns`, `depth`: of a matrix product, 0 for others. `grid`, `block`: of a program's
+    own kernel, zeros for others."""
+
+    name: str
+    kind: int
+    flops: float = 0.0
+    bytes: float = 0.0
+    precision: int = 1
+    columns: float = 0.0
+    depth: float = 0.0
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One call. `at_ns`: host time. `thread`: number of the host's thread, 0 is the first."""
+
+    at_ns: int
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch(Record):
+    """`dispatched`: by the host. False for the parts of a graph, which the device launches by itself, and for settings of
+    memory: the time that a slower measured host needs for a launch doesn't count then."""
+
+    device: int
+    stream: int
+    work: Work
+    dispatched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Record):
+    """`to_device`, `from_device`: -1 is the host. On one device it uses the compute units, otherwise a copy engine."""
+
+    device: int
+    stream: int
+    to_device: int
+    from_device: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(Record):
+    """The stream has come to this moment (cudaEventRecord). `moment` is a new number for each record of an event."""
+
+    device: int
+    stream: int
+    moment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Await(Record):
+    """What the stream gets after this begins when `moment` has passed (cudaStreamWaitEvent, or order among default streams)."""
+
+    device: int
+    stream: int
+    moment: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostWaits(Record):
+    """The host's thread goes on when `moment` has passed (synchronisation of an event or stream, a blocking copy)."""
+
+    moment: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostFunction(Record):
+    """A function of the host runs when the stream comes to it, for `duration_ns`; the stream waits for it."""
+
+    device: int
+    stream: int
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective(Record):
+    """A rank's part in a collective: the `number`th of its communicator. It begins on all ranks when the last one has come to it.
+    `operation`: "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce" or "send_receive". `bytes`: as nccl-tests
+    counts them. `peers`: triples (rank in the communicator, bytes sent to it, bytes received from it), for send_receive."""
+
+    device: int
+    stream: int
+    communicator: int
+    number: int
+    operation: str
+    bytes: int
+    peers: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory(Record):
+    """The process's memory on a device is so large from here on (its context included)."""
+
+    device: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """`key` is equal for all ranks. `members`: host and device index of each rank, by rank."""
+
+    number: int
+    key: str
+    rank: int
+    members: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankTrace:
+    """What one process did. `gpu_types`: of the emulated devices under which it was recorded, by index. `context_bytes`:
+    memory of a CUDA context there."""
+
+    rank: int
+    records: Sequence[Record]
+    communicators: Mapping[int, Communicator] = field(default_factory=dict)
+    gpu_types: Sequence[str] = ()
+    context_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A job's ranks, by rank."""
+
+    ranks: Sequence[RankTrace]
