@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from emugpu.commands.runs import add_arguments, load, meta_of, write_results
+from emugpu.comparison.runs import add_arguments, load, meta_of, write_results
 from emugpu.terminal.console import ProgressBars
 
 

@@ -18,7 +18,7 @@ def test_a_job_and_a_manager_import_no_package(module: str) -> None:
 
 
 def test_simulating_without_allox_needs_no_scipy() -> None:
-    code = "import sys; import emugpu.commands.runs, scheduler_sims.policies.resolve; print(*sys.modules)"
+    code = "import sys; import emugpu.comparison.runs, scheduler_sims.policies.resolve; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "scipy" not in done.stdout.split()
 

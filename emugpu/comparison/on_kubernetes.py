@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.commands.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
+from emugpu.comparison.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
 from emugpu.terminal.console import ProgressBars
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.timing.host import wall_ns
