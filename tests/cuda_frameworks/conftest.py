@@ -25,14 +25,15 @@ def release(request: pytest.FixtureRequest) -> TorchRelease:
 
 @pytest.fixture
 def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
-    """`run_program(*words, gpus=1, gpu_type="A100", emulated=True, status=0, **environ)`: Python with these words.
+    """`run_program(*words, by="run", options=(), emulated=True, status=0, **environ)`: Python with these words.
 
-    `emulated`: whether it has GPUs; otherwise emugpu's libraries are there, without which this installation of PyTorch can't
+    `by`, `options`: the command of emugpu that starts it, and its options. `emulated`: whether it has GPUs; otherwise emugpu's libraries are there, without which this installation of PyTorch can't
     be imported, and have no devices. `status`: its expected exit status; None for any. Its directory is the test's own.
     """
 
     def run(
         *words: str | Path,
+        by: str = "run",
         options: tuple[str, ...] = (),
         emulated: bool = True,
         status: int | None = 0,
@@ -42,7 +43,7 @@ def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
         command = [str(release.python), *map(str, words)]
         variables = _environment(tmp_path) | environ
         if emulated:
-            command = [sys.executable, "-m", "emugpu", "run", *options, "--", *command]
+            command = [sys.executable, "-m", "emugpu", by, *options, "--", *command]
         else:
             variables = environment(built(), tmp_path / "no settings", variables)
         done = subprocess.run(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from emulator_runtime.prediction.reading import read_manifest, read_trace
+from emulator_runtime.prediction.records import Await, Collective, HostWaits, Launch, Memory
 from tests.cuda_frameworks.conftest import HERE, RunProgram
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -46,6 +49,26 @@ def test_two_ranks_of_fully_sharded_data_parallel(run_program: RunProgram, tmp_p
     for rank in range(2):
         assert f"rank {rank} has 0.50" in printed
     assert {path.name for path in (tmp_path / "checkpoint").iterdir()} >= {".metadata", "__0_0.distcp", "__1_0.distcp"}
+
+
+def test_a_trace_has_the_ranks_of_torchrun_with_what_they_do(run_program: RunProgram, tmp_path: Path) -> None:
+    run_program(*TORCHRUN, PROGRAMS / "ddp.py", by="trace", options=("--gpus", "2", "--out", "trace"))
+    assert read_manifest(tmp_path / "trace").exit_status == 0
+    ranks = read_trace(tmp_path / "trace").ranks
+    assert [rank.rank for rank in ranks] == [0, 1]
+    calls = []
+    for rank in ranks:
+        kinds = Counter(type(record) for record in rank.records)
+        assert kinds[Launch] > 2000
+        assert kinds[HostWaits] > 0
+        assert kinds[Await] > 0, "gradients are reduced on a stream of their own"
+        convolutions = [record for record in rank.records if isinstance(record, Launch) and record.work.kind == 2]
+        assert len(convolutions) >= 20 * 3 * 4  # ResNet-18 forward and backward, four steps
+        calls.append([(one.operation, one.number, one.bytes) for one in rank.records if isinstance(one, Collective)])
+        assert [device for _, device in rank.communicators[1].members] == [0, 1]
+        assert max(record.used_bytes for record in rank.records if isinstance(record, Memory)) > 500 << 20
+    assert calls[0] == calls[1]
+    assert sum(size for operation, _, size in calls[0] if operation == "all_reduce") > 4 * 11_689_512 * 4
 
 
 def test_cuda_graphs(run_program: RunProgram) -> None:
