@@ -35,6 +35,7 @@ COMMANDS = {
     "run": "run an unmodified CUDA program on emulated GPUs",
     "trace": "record what a CUDA program asks of its GPUs, to predict its time on others",
     "cuda": "the emulated CUDA libraries: compile them, scan a framework",
+    "predict": "predict step time and memory of a traced program on other GPUs",
 }
 OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard", "trace"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""

@@ -12,6 +12,7 @@ EmuGpuError
  |- LateError               a strict clock missed a deadline
  |- ClusterError            a cluster could not be started or kept running
  |- BuildError              the emulated CUDA libraries can't be compiled
+ |- DeadlockError           the ranks of a trace wait for each other, or for what never happens
  `- ManagerUnavailableError the sharing manager doesn't answer                   (a retry helps)
 """
 
@@ -115,6 +116,13 @@ class BuildError(EmuGpuError):
     """The emulated CUDA libraries can't be compiled: there is no compiler, or it reports an error, which the message has."""
 
     code = "build"
+
+
+class DeadlockError(EmuGpuError):
+    """A trace can't be replayed to its end: ranks wait for each other, or for a moment that never comes; the message names
+    the ranks and their calls."""
+
+    code = "deadlock"
 
 
 class ManagerUnavailableError(EmuGpuError):
