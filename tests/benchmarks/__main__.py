@@ -22,6 +22,7 @@ BENCHMARKS = (
     "emujobs",
     "dashboard",
     "cuda_costs",
+    "prediction_speed",
 )
 
 

@@ -1,0 +1,128 @@
+"""Records per second of the prediction, beside a plain walk over the same records, and the memory that it needs for each.
+
+Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks of data-parallel training with overlapping
+all-reduces, 256 ranks with 8 layers each that gather and scatter (as FSDP does). `simulate` is the replay alone; `predict` has the
+steps, what bounds them, and the estimates too. Memory is what the replay allocates at its peak, by tracemalloc, in a run of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+
+from emulator_runtime.prediction.estimators import Roofline
+from emulator_runtime.prediction.links import Links
+from emulator_runtime.prediction.prediction import Predictor
+from emulator_runtime.prediction.records import (
+    Await,
+    Collective,
+    Communicator,
+    Copy,
+    HostWaits,
+    Launch,
+    Mark,
+    RankTrace,
+    Record,
+    Trace,
+    Work,
+)
+from emulator_runtime.prediction.simulation import simulate
+
+LAUNCHES = 800
+"""Of a step; a ResNet-50's has 793."""
+WORKS = [
+    Work(f"kernel_{i}", i % 5, flops=1e8 * (i % 7), bytes=1e6 * (1 + i % 11), precision=4) for i in range(LAUNCHES)
+]
+HOST_NS = 8_000
+GPU_TYPE = "A100"
+
+
+def main(argv: list[str]) -> int:
+    """Print the table; always 0."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks prediction_speed", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is timed (default 3; the fastest counts)")
+    options, _ = parser.parse_known_args(argv)
+    steps = 60 if options.quick else 600
+    traces = {
+        "alone": lambda: training(1, steps, 0),
+        "8 ranks, DDP": lambda: training(8, max(1, steps // 8), 10),
+        "256 ranks, FSDP": lambda: training(256, max(1, steps // 256), 100),
+    }
+    roofline = Roofline(GPU_TYPE)
+    links = Links.between([roofline.spec])
+    print(
+        f"{'':18}{'records':>10}{'walk /s':>13}{'simulate /s':>13}{'ratio':>7}{'predict /s':>13}{'bytes a record':>16}"
+    )
+    for name, make in traces.items():
+        trace = make()
+        records = sum(len(rank.records) for rank in trace.ranks)
+        walk_s = fastest(lambda: walk(trace), options.rounds)
+        simulate_s = fastest(lambda: simulate(trace, lambda place, device: roofline, links), options.rounds)
+        predict_s = fastest(lambda: Predictor(trace).predict(GPU_TYPE), 1)
+        tracemalloc.start()
+        kept = simulate(trace, lambda place, device: roofline, links)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        del kept
+        rates = f"{records / walk_s:>13,.0f}{records / simulate_s:>13,.0f}{walk_s / simulate_s:>7.2f}{records / predict_s:>13,.0f}"
+        print(f"{name:18}{records:>10,}{rates}{peak / records:>16.0f}", flush=True)
+    return 0
+
+
+def fastest(work: Callable[[], object], rounds: int) -> float:
+    """Wall seconds."""
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def walk(trace: Trace) -> int:
+    """The least that any replay does: look at each record's time and kind."""
+    latest, launches = 0, 0
+    for rank in trace.ranks:
+        for record in rank.records:
+            latest = record.at_ns if record.at_ns > latest else latest
+            if record.__class__ is Launch:
+                launches += 1
+    return launches
+
+
+def training(ranks: int, steps: int, collectives: int) -> Trace:
+    """So many steps of so many ranks on nodes of 8 GPUs, with collectives on a stream of their own."""
+    members = tuple((f"node-{rank // 8}", rank % 8) for rank in range(ranks))
+    return Trace([rank_of(rank, members, steps, collectives) for rank in range(ranks)])
+
+
+def rank_of(rank: int, members: tuple[tuple[str, int], ...], steps: int, collectives: int) -> RankTrace:
+    records: list[Record] = []
+    at_ns = moment = number = 0
+    for _ in range(steps):
+        records.append(Copy(at_ns, 0, 0, 2, 0, -1, 38_000_000))
+        records.append(Mark(at_ns, 0, 0, 2, moment))
+        records.append(Await(at_ns, 0, 0, 0, moment))
+        moment += 1
+        for index, work in enumerate(WORKS):
+            at_ns += HOST_NS
+            records.append(Launch(at_ns, 0, 0, 0, work))
+            if collectives and index % (LAUNCHES // collectives) == 0:
+                records.append(Mark(at_ns, 0, 0, 0, moment))
+                records.append(Await(at_ns, 0, 0, 1, moment))
+                records.append(Collective(at_ns, 0, 0, 1, 0, number, "all_reduce", 25_000_000))
+                moment, number = moment + 1, number + 1
+        for stream in (1, 0):
+            records.append(Mark(at_ns, 0, 0, stream, moment))
+            records.append(Await(at_ns, 0, 0, 0, moment))
+            moment += 1
+        records.append(HostWaits(at_ns, 0, moment - 1))
+    return RankTrace(rank, records, {0: Communicator(0, "world", rank, members)}, (GPU_TYPE,))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
