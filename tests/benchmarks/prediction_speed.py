@@ -1,8 +1,8 @@
 """Records per second of the prediction, beside a plain walk over the same records, and the memory that it needs for each.
 
-Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks of data-parallel training with overlapping
-all-reduces, 256 ranks with 8 layers each that gather and scatter (as FSDP does). `simulate` is the replay alone; `predict` has the
-steps, what bounds them, and the estimates too. Memory is what the replay allocates at its peak, by tracemalloc, in a run of its own.
+Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks with 10 collectives a step beside their work (DDP),
+256 ranks with 100 (FSDP). `simulate` is the replay alone; `predict` has the estimates, the steps and what bounds them, too. Memory
+is what the replay allocates at its peak, by tracemalloc, in a run of its own.
 """
 
 from __future__ import annotations
@@ -58,19 +58,25 @@ def main(argv: list[str]) -> int:
         f"{'':18}{'records':>10}{'walk /s':>13}{'simulate /s':>13}{'ratio':>7}{'predict /s':>13}{'bytes a record':>16}"
     )
     for name, make in traces.items():
-        trace = make()
-        records = sum(len(rank.records) for rank in trace.ranks)
-        walk_s = fastest(lambda: walk(trace), options.rounds)
-        simulate_s = fastest(lambda: simulate(trace, lambda place, device: roofline, links), options.rounds)
-        predict_s = fastest(lambda: Predictor(trace).predict(GPU_TYPE), 1)
-        tracemalloc.start()
-        kept = simulate(trace, lambda place, device: roofline, links)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        del kept
-        rates = f"{records / walk_s:>13,.0f}{records / simulate_s:>13,.0f}{walk_s / simulate_s:>7.2f}{records / predict_s:>13,.0f}"
-        print(f"{name:18}{records:>10,}{rates}{peak / records:>16.0f}", flush=True)
+        print_row(name, make(), options.rounds)
     return 0
+
+
+def print_row(name: str, trace: Trace, rounds: int) -> None:
+    """One line of the table."""
+    roofline = Roofline(GPU_TYPE)
+    links = Links.between([roofline.spec])
+    records = sum(len(rank.records) for rank in trace.ranks)
+    walk_s = fastest(lambda: walk(trace), rounds)
+    simulate_s = fastest(lambda: simulate(trace, lambda place, device: roofline, links), rounds)
+    predict_s = fastest(lambda: Predictor(trace).predict(GPU_TYPE), 1)
+    tracemalloc.start()
+    kept = simulate(trace, lambda place, device: roofline, links)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    rates = (f"{records / walk_s:>13,.0f}", f"{records / simulate_s:>13,.0f}", f"{walk_s / simulate_s:>7.2f}")
+    print(f"{name:18}{records:>10,}{''.join(rates)}{records / predict_s:>13,.0f}{peak / records:>16.0f}", flush=True)
 
 
 def fastest(work: Callable[[], object], rounds: int) -> float:

@@ -1,4 +1,4 @@
-"""The prediction's arithmetic beside the online emulation's, compiled from its C files: equal to the nanosecond on random work."""
+"""The prediction's arithmetic beside the online emulation's, compiled from its C files: equal on random work."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def test_a_host_waits_for_a_collective_of_others() -> None:
 
 
 def test_what_is_behind_a_collective_is_done_in_its_order() -> None:
-    """A moment behind the all-reduce holds another stream and, through it, a copy. The kernel that another stream gets at 20 is issued
-    before it is known, at 30, that the all-reduce ends at 70."""
+    """A moment behind the all-reduce holds another stream and, through it, a copy. The kernel that another stream gets at 20 is
+    issued before it is known, at 30, that the all-reduce ends at 70."""
     one, two = hosts(2)
     one.all_reduce(0, 40, stream=1)
     behind = one.launch(10, stream=1)
@@ -144,7 +144,7 @@ def test_a_full_queue_behind_a_collective_lets_the_host_go_on_when_it_ends() -> 
 
 
 def test_a_deadlock_names_ranks_communicators_and_calls() -> None:
-    """Rank 0 and rank 1 call two collectives in opposite orders on one stream; messages nobody answers are the others' trouble."""
+    """Rank 0 and rank 1 call two collectives in opposite orders on one stream."""
     members = hosts(2)[0].communicators[0].members
     ranks = []
     for rank, order in enumerate(((0, 1), (1, 0))):

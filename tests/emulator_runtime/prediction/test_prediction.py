@@ -190,7 +190,7 @@ def test_estimates_are_anchored_to_a_steps_time() -> None:
 @pytest.mark.parametrize("ratio", [0.3, 3.0])
 def test_a_step_time_that_nothing_is_near_is_an_error(ratio: float) -> None:
     predictor = Predictor(Trace([training(Host(rank=1)).trace()]))
-    with pytest.raises(InputError, match="--step-time: rank 1 does nothing twice in a row that takes 0.4 to 2.5 times"):
+    with pytest.raises(InputError, match="--step-time: rank 1 does nothing twice in a row"):
         predictor.anchor("A100", ratio * work_s(A100))
 
 

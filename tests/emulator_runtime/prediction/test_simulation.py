@@ -62,8 +62,8 @@ def test_a_copy_within_the_host_takes_no_engine() -> None:
 
 
 def test_later_work_fills_the_gaps_that_earlier_work_leaves() -> None:
-    """Stream 1 copies until 100 and computes from 100 to 110, which is known when it is issued. The 30 and 90 of stream 2 fit before
-    and around it: 0 to 30, then 30 to 100 and 110 to 130."""
+    """Stream 1 copies until 100 and computes from 100 to 110, which is known when it is issued. The 30 and 90 of stream 2 fit
+    before and around it: 0 to 30, then 30 to 100 and 110 to 130."""
     host = Host()
     copy, behind = host.copy(100, stream=1), host.launch(10, stream=1)
     short, long = host.launch(30, stream=2), host.launch(90, stream=2)
@@ -230,7 +230,7 @@ def test_streams_that_wait_for_each_other_are_an_error() -> None:
     host.wait(1, stream=2)
     host.mark(stream=2)
     with pytest.raises(
-        DeadlockError, match="moment 2 .*whose stream doesn't come to it, stream 2 of device 0 waits for moment 1"
+        DeadlockError, match=r"moment 2 .*whose stream doesn't come to it, stream 2 of device 0 waits for moment 1"
     ):
         run(host)
 
