@@ -1,8 +1,8 @@
 """Records per second of the prediction, beside a plain walk over the same records, and the memory that it needs for each.
 
-Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks with 10 collectives a step beside their work (DDP),
-256 ranks with 100 (FSDP). `simulate` is the replay alone; `predict` has the estimates, the steps and what bounds them, too. Memory
-is what the replay allocates at its peak, by tracemalloc, in a run of its own.
+Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks with 10 collectives a step beside their work
+(DDP), 256 ranks with 100 (FSDP). `simulate` is the replay alone; `predict` has the estimates, the steps and what bounds them, too.
+Memory is what the replay allocates at its peak, by tracemalloc, in a run of its own.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ def main(argv: list[str]) -> int:
         "8 ranks, DDP": lambda: training(8, max(1, steps // 8), 10),
         "256 ranks, FSDP": lambda: training(256, max(1, steps // 256), 100),
     }
-    roofline = Roofline(GPU_TYPE)
-    links = Links.between([roofline.spec])
     print(
         f"{'':18}{'records':>10}{'walk /s':>13}{'simulate /s':>13}{'ratio':>7}{'predict /s':>13}{'bytes a record':>16}"
     )

@@ -27,8 +27,9 @@ def release(request: pytest.FixtureRequest) -> TorchRelease:
 def run_program(release: TorchRelease, tmp_path: Path) -> RunProgram:
     """`run_program(*words, by="run", options=(), emulated=True, status=0, **environ)`: Python with these words.
 
-    `by`, `options`: the command of emugpu that starts it, and its options. `emulated`: whether it has GPUs; otherwise emugpu's libraries are there, without which this installation of PyTorch can't
-    be imported, and have no devices. `status`: its expected exit status; None for any. Its directory is the test's own.
+    `by`, `options`: the command of emugpu that starts it, and its options. `emulated`: whether it has GPUs; otherwise
+    emugpu's libraries are there, without which this installation of PyTorch can't be imported, and have no devices.
+    `status`: its expected exit status; None for any. Its directory is the test's own.
     """
 
     def run(
