@@ -1,7 +1,7 @@
 """Records per second of the prediction, beside a plain walk over the same records, and the memory that it needs for each.
 
 Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks with 10 collectives a step beside their work
-(DDP), 256 ranks with 100 (FSDP). `simulate` is the replay alone; `predict` has the estimates, the steps and what bounds them, too.
+(DDP), 256 ranks with 100 (FSDP). `simulate` is the replay alone; `predict` has the estimates, the steps and what bounds them.
 Memory is what the replay allocates at its peak, by tracemalloc, in a run of its own.
 """
 
