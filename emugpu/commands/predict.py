@@ -165,7 +165,7 @@ def _print(predictions: Sequence[Prediction]) -> None:
         padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
-        caption="Step: mean after the first one. MFU: operations at the data sheet's rate, as a share of the step. Exposed: "
+        caption="Step: mean after the first two. MFU: operations at the data sheet's rate, as a share of the step. Exposed: "
         "collectives beside which nothing is computed. Memory: of the rank that needs most. Bound: what takes most of a step.",
         caption_justify="left",
     )

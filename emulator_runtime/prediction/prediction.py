@@ -52,7 +52,7 @@ STANDARD_CONDITIONS = Conditions()
 
 @dataclass(frozen=True, slots=True)
 class RankPrediction:
-    """`step_s`: mean after the first one of the `steps` that were found; None: none was. `seconds`: where that time goes, by
+    """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
     COMPUTE, MEMORY, LAUNCH, COMMUNICATION, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time that the
     device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are anchored.
     `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates."""
@@ -218,7 +218,7 @@ class _RankReport:
     def prediction(self) -> RankPrediction:
         window, rounds, numbers = (0, self.run.end_ns), 1, range(len(self.work.records))
         if self.steps is not None:
-            window, rounds = self._steady(self.steps), self.steps.count - 1
+            window, rounds = self._steady(self.steps)
             numbers = range(self.steps.first, self.steps.first + self.steps.length)
         limits, sources, ideal_s = self._work_of([self.work.records[number] for number in numbers])
         length_s = to_s(window[1] - window[0]) / rounds
@@ -235,13 +235,15 @@ class _RankReport:
             source_s=sources,
         )
 
-    def _steady(self, steps: Steps) -> Interval:
-        """From the end of the first step, which fills the pipeline, to the end of the last one."""
-        first = self.work.records[steps.first + steps.length - 1]
+    def _steady(self, steps: Steps) -> tuple[Interval, int]:
+        """The time of the steps that are like each other, and how many these are. In the first one a program makes its state
+        and pipelines fill; how late the host was with it shows in when the second one begins."""
+        skipped = min(2, steps.count - 1)
+        first = self.work.records[steps.first + skipped * steps.length - 1]
         last = self.work.records[steps.first + steps.count * steps.length - 1]
         spans = self.run.device_work
         ends = {index: end for index, end in zip(spans.records, spans.ends_ns, strict=True) if index in (first, last)}
-        return ends[first], ends[last]
+        return (ends[first], ends[last]), steps.count - skipped
 
     def _work_of(self, records: Sequence[int]) -> tuple[dict[str, float], dict[str, float], float]:
         """Seconds of work by what limits it and by the source of the estimate, and at peak rates of the data sheet."""

@@ -23,6 +23,7 @@ BENCHMARKS = (
     "dashboard",
     "cuda_costs",
     "prediction_speed",
+    "prediction_accuracy",
 )
 
 

@@ -63,7 +63,7 @@ def test_a_trace_has_the_ranks_of_torchrun_with_what_they_do(run_program: RunPro
         assert kinds[HostWaits] > 0
         assert kinds[Await] > 0, "gradients are reduced on a stream of their own"
         convolutions = [record for record in rank.records if isinstance(record, Launch) and record.work.kind == 2]
-        assert len(convolutions) >= 20 * 3 * 4  # ResNet-18 forward and backward, four steps
+        assert len(convolutions) >= (20 * 3 - 1) * 4  # ResNet-18 forward and backward, four steps
         calls.append([(one.operation, one.number, one.bytes) for one in rank.records if isinstance(one, Collective)])
         assert [device for _, device in rank.communicators[1].members] == [0, 1]
         assert max(record.used_bytes for record in rank.records if isinstance(record, Memory)) > 500 << 20

@@ -43,6 +43,21 @@ def _collectives(rank: int) -> None:
     objects = [None, None]
     dist.all_gather_object(objects, {"rank": rank})
     assert objects == [{"rank": 0}, {"rank": 1}]
+    dist.all_gather_object(objects, "longer" * (1 + 9 * rank))
+    assert objects == ["longer", "longer" * 10]
+    wanted = [{"sizes": list(range(300))}, "text" * 20, None, 5]
+    for turn in range(2):  # the second time in memory that had other objects
+        objects = wanted if rank == 0 else [None] * 4
+        dist.broadcast_object_list(objects, src=0)
+        assert objects == wanted, turn
+        if rank == 0:
+            dist.send_object_list(wanted, dst=1)
+            dist.send_object_list([turn], dst=1, use_batch=True)
+        else:
+            objects, one = [None] * 4, [None]
+            dist.recv_object_list(objects, src=0)
+            dist.recv_object_list(one, src=0, use_batch=True)
+            assert objects == wanted and one == [turn], turn
 
 
 def collectives() -> None:

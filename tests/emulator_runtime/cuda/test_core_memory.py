@@ -70,42 +70,6 @@ def test_rows_are_set_and_the_gaps_between_them_are_not(run_core):
     """)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "size", "value"),
-    [
-        ("reduce_kernel<float, mean>", 4, b"\x00\x00\xc0\x3f"),
-        ("reduce_kernel<and_kernel>", 1, b"\x01"),
-        ("reduce_kernel<or_kernel>", 1, b"\x00"),
-        ("cub::DeviceReduce::Sum<int>", 4, bytes(4)),
-        ("cub::DeviceSelect", 8, bytes(8)),
-    ],
-)
-def test_a_small_read_of_what_a_kernel_wrote_is_a_harmless_value(run_core, kernel, size, value):
-    run_core(
-        f"""
-        memory, stream = core.allocate(512), core.default_stream()
-        core.write(memory, b"\\xff" * 8)
-        assert core.read(memory, {size}) == b"\\xff" * {size}  # what the host wrote, and no kernel since
-        core.work(stream, kind=0, name=b"{kernel}")
-        assert core.read(memory, {size}) == {value!r}
-        """,
-        scalar=1.5,
-    )
-
-
-def test_a_small_read_may_have_been_written_in_several_pieces(run_core):
-    run_core(
-        """
-        memory = core.allocate(512)
-        core.write(memory, b"ab")
-        core.write(c_void_p(memory.value + 2), b"cd")
-        assert core.read(memory, 4) == b"abcd"
-        assert core.read(memory, 8) != b"abcd" + bytes(4)  # nobody wrote the rest
-    """,
-        scalar=1.5,
-    )
-
-
 def test_large_allocations_cost_no_memory_of_the_host(run_core):
     run_core(
         """

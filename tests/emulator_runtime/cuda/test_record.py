@@ -90,6 +90,28 @@ def test_the_host_time_of_records_is_its_own(record_core: RecordCore) -> None:
     assert found.complete
 
 
+def test_time_without_a_core_is_not_the_hosts(record_core: RecordCore) -> None:
+    """Three processes compute on one core."""
+    found = record_core("""
+        import subprocess, sys
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+        stream = core.default_stream()
+        core.launch(stream)
+        began, computed = time.monotonic(), time.thread_time()
+        while time.thread_time() < computed + 0.3:
+            pass
+        took = time.monotonic() - began
+        core.launch(stream)
+        for other in others:
+            other.kill()
+            other.wait()
+        assert took > 0.5, took
+    """)
+    first, second = (record for record in found.records if isinstance(record, Launch))
+    assert 0.3 <= (second.at_ns - first.at_ns) / 1e9 < 0.4
+
+
 def test_each_record_of_an_event_is_a_moment_of_its_own(record_core: RecordCore) -> None:
     found = record_core("""
         one, two, event = core.stream(), core.stream(), core.event()

@@ -46,6 +46,15 @@ def work_s(gpu: str) -> float:
     return (roofline.work(PRODUCT).duration_ns + roofline.work(NORMALISATION).duration_ns) / 1e9
 
 
+def test_the_first_two_steps_do_not_count() -> None:
+    host = Host()
+    for wait_ms in (900, 400, 100, 100, 100):
+        host.at += wait_ms * MS
+        training(host, 1)
+    assert predicted(host).step_s == pytest.approx(0.1 + work_s(A100))
+    assert predicted(training(Host(), 2)).step_s == pytest.approx(work_s(A100)), "unless there are only two"
+
+
 @pytest.mark.parametrize("gpu", [A100, H100])
 def test_a_step_takes_its_work(gpu: str) -> None:
     found = predicted(training(Host()), gpu=gpu)

@@ -228,6 +228,8 @@ void capture_lose(emu_stream *stream);
 /* Move data that counts, as far as there is any, between any two places. */
 void memory_move(void *to, const void *from, size_t bytes);
 void memory_fill(void *address, unsigned value, size_t size, size_t count);
+/* Device memory has got values that count, without a copy of the program. `exchanged`: they came from other processes. */
+void memory_written(void *address, size_t bytes, bool exchanged);
 void memory_free_all(int device);
 /* What the process has of the device, its context included. */
 void memory_account(int device, size_t used_bytes);
@@ -235,6 +237,17 @@ void memory_account(int device, size_t used_bytes);
 bool memory_contains(const void *address, size_t bytes);
 typedef enum { PLACE_PAGEABLE, PLACE_PINNED, PLACE_DEVICE } memory_place;
 memory_place memory_place_of(const void *address, int *device);
+
+/* ---- values.c ---- */
+
+/* This device memory was written by the host, or (`exchanged`) by another process. */
+void values_written(const void *address, size_t bytes, int device, bool exchanged);
+/* Whether it still has what the host or other processes wrote. `exchanged`: all of it came from other processes. */
+bool values_known(const void *address, size_t bytes, int device, bool *exchanged);
+/* A small read of device memory: `to` gets what a kernel may have computed there. False: what is there counts. */
+bool values_computed(void *to, const void *from, size_t bytes, int device);
+/* Work is launched. `arguments`: a kernel's, one pointer to each parameter; NULL: not known. Its name lives as long as the process. */
+void values_launched(const emu_work *work, void *const *arguments, int device);
 
 /* ---- kernels.c, cost.c ---- */
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8, REMEMBERED_WRITES = 64, KERNELS_AFTER_EXCHANGE = 64, MOST_REDUCED_BYTES = 4096 };
+enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8 };
 
 struct emu_physical {
     int device;
@@ -43,16 +43,6 @@ static range_list allocated; /* and mapped, and registered */
 static range_list reserved;
 static emu_pool physical_pool = {.object_bytes = sizeof(emu_physical)};
 static uint64_t allocations;
-
-/* The last small places that the host wrote, to tell their values from what kernels would have written since. */
-static struct {
-    uintptr_t address;
-    size_t bytes;
-    int device;
-    uint64_t until; /* so many launches of the device */
-    bool exchanged; /* came from other processes */
-} writes[REMEMBERED_WRITES];
-static unsigned write_count;
 
 /* ---- ranges ---- */
 
@@ -483,106 +473,6 @@ static void mark(range *within, const void *address, size_t bytes, bool written)
     }
 }
 
-/* What ranks tell each other (sizes, flags, pickled objects) is often compared by some kernels before it is read, and not changed. */
-static void remember_write(const void *address, size_t bytes, int device, bool exchanged) {
-    unsigned i = write_count++ % REMEMBERED_WRITES;
-    writes[i].address = (uintptr_t)address;
-    writes[i].bytes = bytes;
-    writes[i].device = device;
-    writes[i].until = devices[device].launches + (exchanged ? KERNELS_AFTER_EXCHANGE : 0);
-    writes[i].exchanged = exchanged;
-}
-
-/* How many bytes from this address on one remembered write has, of which no kernel since is likely to have changed any. 0: none has
- * the byte there. */
-static size_t remembered_from(uintptr_t at, int device, bool *exchanged) {
-    for (unsigned i = 0; i < REMEMBERED_WRITES && i < write_count; i++) {
-        bool inside = at >= writes[i].address && at - writes[i].address < writes[i].bytes;
-        if (inside && writes[i].device == device && writes[i].until >= devices[device].launches) {
-            *exchanged = writes[i].exchanged;
-            return writes[i].bytes - (at - writes[i].address);
-        }
-    }
-    return 0;
-}
-
-/* Whether the host or other processes wrote this place, in one piece or in several, and no kernel has run since that is likely to
- * have changed it. `exchanged`: all of it came from other processes. */
-static bool still_as_written(const void *address, size_t bytes, int device, bool *exchanged) {
-    uintptr_t at = (uintptr_t)address, end = at + bytes;
-    *exchanged = true;
-    while (at < end) {
-        bool part_exchanged;
-        size_t length = remembered_from(at, device, &part_exchanged);
-        if (length == 0)
-            return false;
-        *exchanged &= part_exchanged;
-        at += length;
-    }
-    return true;
-}
-
-/* The place that another process wrote last. False: there is none any more. */
-static bool last_exchanged(int device, const char **address, size_t *bytes) {
-    for (unsigned back = 1; back <= REMEMBERED_WRITES && back <= write_count; back++) {
-        unsigned i = (write_count - back) % REMEMBERED_WRITES;
-        *address = (const char *)writes[i].address;
-        *bytes = writes[i].bytes;
-        if (writes[i].exchanged && writes[i].device == device && writes[i].until >= devices[device].launches)
-            return device_range(*address) != NULL && memory_contains(*address, *bytes);
-    }
-    return false;
-}
-
-/* A sum, maximum or minimum of integers, by the name of torch's kernel, is that of the integers that came last from other processes:
- * the sizes of the objects that they will send. False: it isn't one of these. */
-static bool reduced_integer(const char *work, int device, int64_t *value) {
-    bool sum = strstr(work, "ReduceOpIl") != NULL && strstr(work, "sum_functorIl") != NULL;
-    bool most = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MaxNanFunctorIl") != NULL;
-    bool least = strstr(work, "ReduceOpIl") != NULL && strstr(work, "MinNanFunctorIl") != NULL;
-    const char *address;
-    size_t bytes;
-    if ((!sum && !most && !least) || !last_exchanged(device, &address, &bytes))
-        return false;
-    if (bytes % sizeof *value != 0 || bytes > MOST_REDUCED_BYTES)
-        return false;
-    memcpy(value, address, sizeof *value);
-    for (size_t at = sizeof *value; at < bytes; at += sizeof *value) {
-        int64_t one;
-        memcpy(&one, address + at, sizeof one);
-        if (sum)
-            *value += one;
-        else if (most ? one > *value : one < *value)
-            *value = one;
-    }
-    return true;
-}
-
-static bool any_of(const char *text, const char *const *words) {
-    for (; *words != NULL; words++) {
-        if (strstr(text, *words) != NULL)
-            return true;
-    }
-    return false;
-}
-
-/* The value of a small read of what a kernel wrote, by the name of the last kernel: "and" reductions are true (isfinite(x).all()),
- * counts and flags are zero, a reduction of integers is that of those that came from other processes, and a float is the configured
- * scalar. */
-static void computed_value(void *to, size_t bytes, int device) {
-    static const char *const counting[] = {"cub", "nonzero", "unique", "count", "Reduce<int", NULL};
-    const char *work = devices[device].last_work == NULL ? "" : devices[device].last_work;
-    float value = (float)settings.scalar;
-    int64_t reduced;
-    memset(to, 0, bytes);
-    if (bytes == sizeof reduced && reduced_integer(work, device, &reduced))
-        memcpy(to, &reduced, sizeof reduced);
-    if (bytes == 1 && strstr(work, "and_kernel") != NULL)
-        *(unsigned char *)to = 1;
-    else if (bytes == sizeof value && !any_of(work, counting))
-        memcpy(to, &value, sizeof value);
-}
-
 /* Rows beyond what is written cost nothing: an untouched page reads as zeros. */
 static void copy_between_devices(range *target, void *to, const range *source, const void *from, size_t bytes) {
     size_t done = 0;
@@ -598,8 +488,8 @@ static void copy_between_devices(range *target, void *to, const range *source, c
         done += length;
     }
     bool exchanged;
-    if (still_as_written(from, bytes, source->device, &exchanged))
-        remember_write(to, bytes, target->device, exchanged);
+    if (values_known(from, bytes, source->device, &exchanged))
+        values_written(to, bytes, target->device, exchanged);
 }
 
 static size_t least(size_t one, size_t other) {
@@ -610,17 +500,14 @@ static size_t least(size_t one, size_t other) {
 static void move_part(void *to, const void *from, size_t bytes) {
     range *target = device_range(to);
     range *source = device_range(from);
-    bool exchanged;
     if (target != NULL && source != NULL) {
         copy_between_devices(target, to, source, from, bytes);
-    } else if (source != NULL && source->kind == EMU_MEMORY_DEVICE && bytes <= SMALL_READ &&
-               !still_as_written(from, bytes, source->device, &exchanged)) {
-        computed_value(to, bytes, source->device);
-    } else {
+    } else if (source == NULL || source->kind != EMU_MEMORY_DEVICE || bytes > SMALL_READ ||
+               !values_computed(to, from, bytes, source->device)) {
         memmove(to, from, bytes);
         if (target != NULL) {
             mark(target, to, bytes, true);
-            remember_write(to, bytes, target->device, false);
+            values_written(to, bytes, target->device, false);
         }
     }
 }
@@ -655,7 +542,7 @@ static void fill_part(void *address, unsigned value, size_t size, size_t count) 
     range *target = device_range(address);
     if (target != NULL) {
         mark(target, address, bytes, value != 0);
-        remember_write(address, bytes, target->device, false);
+        values_written(address, bytes, target->device, false);
     }
     if (value == 0 && target != NULL) {
         zero(address, bytes);
@@ -677,16 +564,20 @@ void memory_fill(void *address, unsigned value, size_t size, size_t count) {
     }
 }
 
-void emu_memory_written(void *address, size_t bytes) {
-    pthread_mutex_lock(&core_lock);
-    bool whole = device_range(address) != NULL && memory_contains(address, bytes);
-    while (whole && bytes > 0) {
+void memory_written(void *address, size_t bytes, bool exchanged) {
+    while (bytes > 0) {
         range *target = device_range(address);
         size_t part = least(bytes, room_at(address));
         mark(target, address, part, true);
-        remember_write(address, part, target->device, true);
+        values_written(address, part, target->device, exchanged);
         address = (char *)address + part;
         bytes -= part;
     }
+}
+
+void emu_memory_written(void *address, size_t bytes) {
+    pthread_mutex_lock(&core_lock);
+    if (device_range(address) != NULL && memory_contains(address, bytes))
+        memory_written(address, bytes, true);
     pthread_mutex_unlock(&core_lock);
 }

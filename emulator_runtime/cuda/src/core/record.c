@@ -28,7 +28,9 @@
  * process that is killed leaves all that it had recorded. prediction/reading.py reads this.
  *
  * Time is that of the host without the time during which a thread waited here: the device would have ended its work at another time.
- * It stands still for all threads then, so that their order stays; what another thread computed meanwhile takes no time.
+ * It stands still for all threads then, so that their order stays; what another thread computed meanwhile takes no time. Nor is it
+ * time of the host when a thread was ready to run but had no core: ranks that share few cores have nearly the times that they would
+ * have with a core each.
  */
 #include "clock.h"
 #include "internal.h"
@@ -42,7 +44,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's byte order");
 
-enum { VERSION = 1, WINDOW_BYTES = 1 << 20, FIRST_ROOM = 1024 };
+enum { VERSION = 1, WINDOW_BYTES = 1 << 20, FIRST_ROOM = 1024, SHORTEST_PAUSE_NS = 100000 };
 enum { NAME = 1, WORK, LAUNCH, COPY, MARK, AWAIT, HOST_WAITS, HOST_FUNCTION, FUNCTION_ENDED, MEMORY, COMMUNICATOR, COLLECTIVE, DEVICE, END };
 
 typedef struct {
@@ -91,6 +93,7 @@ static unsigned threads;
 static const emu_stream *issuing; /* whose deferred work begins */
 static int64_t began_ns, waited_ns, wait_began_ns;
 static int waiting;               /* threads */
+static int64_t last_at_ns;        /* of the last record */
 
 /* ---- the file ---- */
 
@@ -168,7 +171,7 @@ static bool ready(void) {
         return false;
     file_header header = {"EMUTRACE", VERSION, (uint32_t)getpid(), rank_of_process(), (uint32_t)settings.device_count};
     began_ns = wait_began_ns = host_ns();
-    waited_ns = 0;
+    waited_ns = last_at_ns = 0;
     append_bytes(&header, sizeof header);
     for (int i = 0; i < settings.device_count; i++)
         describe_device(&settings.devices[i]);
@@ -181,12 +184,48 @@ static int64_t host_time_ns(void) {
     return (waiting > 0 ? wait_began_ns : host_ns()) - began_ns - waited_ns;
 }
 
+/* For how long the calling thread has been ready to run without a core, since it was asked last (proc_pid_schedstat(5)); 0 if the
+ * system doesn't say. */
+static int64_t fresh_delay_ns(void) {
+    static _Thread_local int schedstat = -2; /* not open yet; -1: there is none */
+    static _Thread_local int64_t known_ns;
+    bool first = schedstat == -2;
+    if (first)
+        schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    char text[80];
+    ssize_t length = schedstat < 0 ? -1 : pread(schedstat, text, sizeof text - 1, 0);
+    if (length <= 0)
+        return 0;
+    text[length] = '\0';
+    char *delay = strchr(text, ' ');
+    int64_t delay_ns = delay == NULL ? 0 : strtoll(delay, NULL, 10), fresh_ns = delay_ns - known_ns;
+    known_ns = delay_ns;
+    return first ? 0 : fresh_ns;
+}
+
+/* Who is without a core makes a pause between two records, so that shorter ones needn't be looked into. */
+static int64_t at_ns(bool first_of_thread) {
+    int64_t now_ns = host_time_ns();
+    if (first_of_thread || (waiting == 0 && now_ns - last_at_ns > SHORTEST_PAUSE_NS)) {
+        int64_t delay_ns = fresh_delay_ns();
+        if (delay_ns > now_ns - last_at_ns)
+            delay_ns = now_ns - last_at_ns;
+        if (waiting == 0) {
+            waited_ns += delay_ns;
+            now_ns -= delay_ns;
+        }
+    }
+    last_at_ns = now_ns;
+    return now_ns;
+}
+
 static head begin(int tag, int device, uint64_t stream) {
     static _Thread_local unsigned thread; /* plus 1 */
-    if (thread == 0)
+    bool first = thread == 0;
+    if (first)
         thread = ++threads;
     return (head){.tag = (uint8_t)tag, .device = (uint8_t)device, .thread = (uint16_t)(thread - 1), .stream = (uint32_t)stream,
-                  .at_ns = host_time_ns()};
+                  .at_ns = at_ns(first)};
 }
 
 static void put_pair(int tag, const emu_stream *stream, uint32_t first, uint32_t second) {
@@ -332,6 +371,8 @@ void record_waiting(bool begins) {
         wait_began_ns = host_ns();
     else if (!begins && --waiting == 0)
         waited_ns += host_ns() - wait_began_ns;
+    if (!begins)
+        fresh_delay_ns(); /* a delay while it waited is in that time */
 }
 
 /* ---- work ---- */

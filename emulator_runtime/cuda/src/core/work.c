@@ -65,7 +65,7 @@ const char *emu_kernel_name(const emu_kernel *kernel) {
 /* ---- work of the compute units ---- */
 
 /* The lock is held. `work->name` lives as long as the process. */
-static emu_status launch(emu_stream *stream, const emu_work *work, const measured_kernel *measured) {
+static emu_status launch(emu_stream *stream, const emu_work *work, const measured_kernel *measured, void *const *arguments) {
     device_state *device = &devices[stream->device];
     const emu_roofline *constants = &settings.devices[stream->device].roofline;
     item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute, .measured = measured != NULL, .by_host = true,
@@ -74,8 +74,7 @@ static emu_status launch(emu_stream *stream, const emu_work *work, const measure
         issued.duration_ns = kernel_table_ns(measured, work->grid, work->block, constants->kernel_ns);
     else
         issued.duration_ns = cost_of_work(stream->device, work);
-    device->launches++;
-    device->last_work = work->name;
+    values_launched(work, arguments, stream->device);
     if (settings.estimator == ESTIMATE_ROOFLINE)
         issued.dispatch_ns = (int64_t)constants->dispatch_ns;
     return stream_issue(stream, &issued);
@@ -97,7 +96,7 @@ emu_status emu_launch(emu_stream *stream, const emu_work *work) {
     emu_work lasting = *work;
     lasting.name = named->name;
     pthread_mutex_lock(&core_lock);
-    emu_status status = stream_live(stream) ? launch(stream, &lasting, NULL) : EMU_INVALID_HANDLE;
+    emu_status status = stream_live(stream) ? launch(stream, &lasting, NULL, NULL) : EMU_INVALID_HANDLE;
     pthread_mutex_unlock(&core_lock);
     return status;
 }
@@ -111,7 +110,7 @@ emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsig
                          .bytes = kernel_bytes(&kernel->traffic, grid, block, arguments)};
         memcpy(work.grid, grid, sizeof work.grid);
         memcpy(work.block, block, sizeof work.block);
-        status = launch(stream, &work, measured_times(kernel));
+        status = launch(stream, &work, measured_times(kernel), arguments);
     }
     pthread_mutex_unlock(&core_lock);
     return status;
