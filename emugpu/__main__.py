@@ -27,7 +27,7 @@ COMMANDS = {
     "dashboard": "show comparisons, or a cluster, in the browser",
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
-    "profile": "show step times and memory of the models",
+    "profile": "show step times and memory of the models; make profiles of traced programs",
     "scheduler": "schedule EmuJobs on Kubernetes by a policy",
     "cluster": "a Kubernetes cluster with emulated GPUs",
     "train": "train a model on the emulated GPUs of this container",

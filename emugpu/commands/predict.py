@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
@@ -29,7 +28,7 @@ from emulator_runtime.prediction.prediction import (
     RankPrediction,
     recorded_type,
 )
-from emulator_runtime.prediction.records import Trace
+from emulator_runtime.prediction.reading import read_trace
 from emulator_runtime.prediction.timeline import write_timeline
 
 _BOUNDS = {
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     step_s = None if args.step_time is None else _step_s(args.step_time)
     if args.kernel_table is not None and len(args.gpu) > 1:
         raise InputError("--kernel-table", "has the times of one GPU type; name that one as --gpu, and no other")
-    trace = _read(args.trace)
+    trace = read_trace(args.trace)
     types = args.gpu or [recorded_type(trace)]
     predictor = Predictor(trace)
     anchors = None if step_s is None else predictor.anchor(types[0], step_s, conditions)
@@ -104,12 +103,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(predictions)
     return 0
-
-
-def _read(folder: Path) -> Trace:
-    trace = import_module("emulator_runtime.prediction.reading").read_trace(folder)
-    assert isinstance(trace, Trace)
-    return trace
 
 
 def _network_gbps(value: float) -> float:

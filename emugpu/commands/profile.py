@@ -11,6 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from emugpu.prediction import from_trace
 from emugpu.terminal.console import result_console
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.step import StepProfile
@@ -25,8 +26,12 @@ _TABLE_WIDTH = 120
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `profile list` and `profile show` to the front door's commands."""
-    parser = subparsers.add_parser("profile", help="show step times and memory of the models", description=__doc__)
-    commands = parser.add_subparsers(dest="profile_command", required=True, metavar="{list,show}")
+    parser = subparsers.add_parser(
+        "profile",
+        help="show step times and memory of the models; make profiles of traced programs",
+        description=__doc__,
+    )
+    commands = parser.add_subparsers(dest="profile_command", required=True, metavar="{list,show,from-trace}")
     listing = commands.add_parser("list", help="list the models and where they are profiled")
     _add_common(listing)
     listing.set_defaults(run=run)
@@ -37,6 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.add_argument("--extrapolate", action="store_true", help="go on beyond the last measured batch size")
     _add_common(show)
     show.set_defaults(run=run)
+    from_trace.add_parser(commands)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -27,8 +25,7 @@ def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         host.records.append(Launch(0, 0, 0, 0, WORK))
         host.launch(1000)
     read = Trace([RankTrace(0, host.records, {}, (A100,))])
-    reading = SimpleNamespace(read_trace=lambda folder: read if folder == tmp_path else None)
-    monkeypatch.setitem(sys.modules, "emulator_runtime.prediction.reading", reading)  # type: ignore[arg-type]
+    monkeypatch.setattr("emugpu.commands.predict.read_trace", lambda folder: read if folder == tmp_path else None)
     return tmp_path
 
 
@@ -68,8 +65,7 @@ def test_without_steps_it_says_so(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     once = Trace([RankTrace(0, [Launch(0, 0, 0, 0, WORK)], {}, (A100,))])
-    reading = SimpleNamespace(read_trace=lambda folder: once)
-    monkeypatch.setitem(sys.modules, "emulator_runtime.prediction.reading", reading)  # type: ignore[arg-type]
+    monkeypatch.setattr("emugpu.commands.predict.read_trace", lambda folder: once)
     assert main(["predict", str(trace)]) == 0
     assert "No step was found" in capsys.readouterr().out
 

@@ -1,6 +1,6 @@
 """Training programs that are predicted and also run on emulated GPUs, where they really wait: both take what the estimator says.
 
-`tests/cuda_frameworks/predicted/NAME.py` are the programs. GPU types are slow ones, so that the host's speed hardly counts.
+The programs are in the folder `tests/cuda_frameworks/predicted`. GPU types are slow ones, so that the host's speed hardly counts.
 """
 
 from __future__ import annotations
