@@ -1,4 +1,5 @@
-"""`emugpu`: the command line. One module per command in emugpu/commands; this file is the table of them.
+"""`emugpu`: the command line. One module per command in emugpu/commands or, for those that work on traces, emugpu/prediction;
+this file is the table of them.
 
 Only the module of the command that is asked for is imported: in a job container there is nothing but the standard
 library, and `emugpu train` starts there hundreds of times.
@@ -36,7 +37,9 @@ COMMANDS = {
     "trace": "record what a CUDA program asks of its GPUs, to predict its time on others",
     "cuda": "the emulated CUDA libraries: compile them, scan a framework",
     "predict": "predict step time and memory of a traced program on other GPUs",
+    "search": "find the fastest or cheapest configuration of a training program",
 }
+OF_TRACES = frozenset({"trace", "predict", "search"})
 OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard", "trace"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
@@ -44,6 +47,7 @@ EXTRAS = {
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
     "operator": ("fastapi", "pydantic", "annotated_types", "kubernetes", "starlette", "uvicorn", "operators"),
     "kubectl": ("kubernetes",),
+    "search": ("optuna",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -104,6 +108,11 @@ def _missing(module: str, extra: str = "") -> str:
     return f"the package {package} is missing: pip install '{f'emugpu[{extra}]' if extra else package}'"
 
 
+def module_of(command: str) -> str:
+    """The module that has the command's `add_parser`."""
+    return f"emugpu.{'prediction' if command in OF_TRACES else 'commands'}.{command}"
+
+
 def _command_of(arguments: Sequence[str]) -> str | None:
     """The command that these arguments name; the front door itself has no option that takes a value."""
     return next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -124,7 +133,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, line in COMMANDS.items():
         if name == command:
-            import_module(f"emugpu.commands.{name}").add_parser(subparsers)
+            import_module(module_of(name)).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=line)
         subparsers.choices[name].set_defaults(parser=subparsers.choices[name])

@@ -1,1 +1,1 @@
-"""What the commands that work on traces consist of, where it is more than the command itself."""
+"""Commands that work on traces of training programs."""

@@ -34,7 +34,7 @@ def result_console(least_width: int = 0) -> Console:
 class ProgressBars:
     """Bars where stderr is a terminal, plain lines otherwise. `log` gets every line too, with its time."""
 
-    def __init__(self, *, explain: bool, log: Path | None = None) -> None:
+    def __init__(self, *, explain: bool, log: Path | None = None, unit: str = "jobs") -> None:
         self._explain = explain
         self._log = log
         self._console = Console(stderr=True, highlight=False)
@@ -42,7 +42,7 @@ class ProgressBars:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} jobs"),
+            TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {unit}"),
             TextColumn("{task.fields[clock]}"),
             TimeElapsedColumn(),
             console=self._console,
@@ -70,6 +70,10 @@ class ProgressBars:
         self._write(text)
         self._console.print(f"emugpu: {text}", markup=False, soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        """A line of detail: in the log, and where there are no bars."""
+        self._line(text)
+
     def _line(self, text: str) -> None:
         """What a bar shows."""
         self._write(text)
@@ -92,9 +96,10 @@ class ProgressBar:
         self._task = progress.add_task(title, total=jobs, clock="")
         self.explain = self._print_reason if explain else None
 
-    def update(self, ended: int, now_s: float) -> None:
+    def update(self, ended: int, now_s: float | None = None) -> None:
         """Jobs that have ended, and the emulated time."""
-        self._progress.update(self._task, completed=ended, clock=f"emulated {now_s:.0f} s")
+        clock = "" if now_s is None else f"emulated {now_s:.0f} s"
+        self._progress.update(self._task, completed=ended, clock=clock)
 
     def describe(self, text: str) -> None:
         """Which part of the run is being done."""

@@ -9,17 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.mig import instances, profile_of
 from emulator_runtime.domain.stages import NETWORK, STORAGE, HostResource
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
-from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted, shown
+from emulator_runtime.domain.wording import quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
+from scheduler_sims.inputs.yaml_file import read_yaml
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
 _NODE_FIELDS = (
@@ -97,16 +96,7 @@ def load_cluster(path: Path, catalogue: Catalogue | None = None) -> ClusterSpec:
 
     Raises InputError that names the file and the field.
     """
-    try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as error:
-        raise InputError(str(path), f"can't read the cluster file: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), "is not UTF-8 text") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2001-99-99
-        raise _not_yaml(path, error) from error
-    except RecursionError as error:
-        raise InputError(str(path), NESTED_TOO_DEEPLY) from error
+    document = read_yaml(path, "cluster file")
     return parse_cluster(document, str(path), catalogue or bundled_catalogue())
 
 
@@ -267,21 +257,3 @@ def _number(
             f"{place}.{name}", f"must be a number {wanted} and at most {MAX_SECONDS:g}, not {shown(value)}{hint}"
         )
     return float(value)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice: YAML forbids it, the library would silently take the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep=deep)
-
-
-def _not_yaml(path: Path, error: Exception) -> InputError:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or " ".join(str(error).split())
-    return InputError(f"{path}:{mark.line + 1}" if mark else str(path), f"not valid YAML: {problem}")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from emugpu import VERSION
-from emugpu.__main__ import COMMANDS, EXTRAS, main
+from emugpu.__main__ import COMMANDS, EXTRAS, main, module_of
 
 HEAVY = {"numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims"}
 
@@ -39,7 +39,7 @@ def test_these_import_no_package(arguments: str) -> None:
 def test_the_line_in_the_table_is_the_commands_own(name: str) -> None:
     parser = argparse.ArgumentParser()
     subparsers = parser.add_subparsers()
-    importlib.import_module(f"emugpu.commands.{name}").add_parser(subparsers)
+    importlib.import_module(module_of(name)).add_parser(subparsers)
     assert [action.help for action in subparsers._choices_actions] == [COMMANDS[name]]
 
 

@@ -25,7 +25,7 @@ def trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         host.records.append(Launch(0, 0, 0, 0, WORK))
         host.launch(1000)
     read = Trace([RankTrace(0, host.records, {}, (A100,))])
-    monkeypatch.setattr("emugpu.commands.predict.read_trace", lambda folder: read if folder == tmp_path else None)
+    monkeypatch.setattr("emugpu.prediction.predict.read_trace", lambda folder: read if folder == tmp_path else None)
     return tmp_path
 
 
@@ -65,7 +65,7 @@ def test_without_steps_it_says_so(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     once = Trace([RankTrace(0, [Launch(0, 0, 0, 0, WORK)], {}, (A100,))])
-    monkeypatch.setattr("emugpu.commands.predict.read_trace", lambda folder: once)
+    monkeypatch.setattr("emugpu.prediction.predict.read_trace", lambda folder: once)
     assert main(["predict", str(trace)]) == 0
     assert "No step was found" in capsys.readouterr().out
 

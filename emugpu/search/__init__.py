@@ -1,0 +1,1 @@
+"""`emugpu search`: the configuration of a training program that is fastest or cheapest."""

@@ -1,0 +1,219 @@
+"""Reads a recipe: a training command with placeholders, its knobs, and what is wanted.
+
+    command: torchrun --nproc-per-node {dp} train.py --batch {batch} {checkpointing}
+    knobs:
+      dp: [1, 2, 4]
+      batch: [8, 16, 32, 64]
+      checkpointing: ["", --checkpointing]
+    constraints: [dp * batch <= 64]
+    gpus: dp                              # GPUs of the job (default: 1)
+    samples: dp * batch                   # in a step, so that different steps are compared (default: 1)
+    gpu_types: [A100, V100]               # searched like a knob
+    prices: {A100: 3.67, V100: 2.48}      # of a GPU for an hour, in one currency
+    objective: cost                       # or time (default): of a sample
+    memory_rises_with: [batch]            # a larger value never needs less memory, all else equal
+    network_gbps: 100                     # of a node
+
+Expressions are those of `expressions.py`, over the knobs, `constants`, and `gpu_type`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emugpu.search.expressions import Expression, Value
+from emulator_runtime.domain.errors import InputError, UnknownNameError
+from emulator_runtime.domain.json_document import Field
+from emulator_runtime.prediction.links import NETWORK_GBPS
+from emulator_runtime.profiles.catalogue import gpu_spec
+from scheduler_sims.inputs.yaml_file import read_yaml
+
+GPU_TYPE = "gpu_type"
+"""The knob of the GPU types."""
+TIME, COST = "time", "cost"
+MAX_CONFIGURATIONS = 1_000_000
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_OPTIONAL = (
+    "constants", "constraints", "gpus", "samples", "gpu_types", "prices", "objective", "memory_rises_with", "network_gbps",
+)  # fmt: skip
+
+Configuration = Mapping[str, Value]
+"""A value for each knob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is searched. `knobs`: values by name; numbers rise. `prices`: of a GPU for an hour, by GPU type."""
+
+    command: Sequence[str]
+    knobs: Mapping[str, Sequence[Value]]
+    constants: Mapping[str, Value]
+    constraints: Sequence[Expression]
+    gpus: Expression
+    samples: Expression
+    prices: Mapping[str, float]
+    objective: str
+    memory_rises_with: frozenset[str]
+    network_gbps: float
+
+    def words(self, configuration: Configuration) -> list[str]:
+        """The command, without words that become empty."""
+        values = {**self.constants, **configuration}
+        filled = (_PLACEHOLDER.sub(lambda found: _text(values[found[1]]), word) for word in self.command)
+        return [word for word in filled if word]
+
+    def values(self, configuration: Configuration) -> Mapping[str, Value]:
+        """What expressions see."""
+        return {**self.constants, **configuration}
+
+    def gpu_count(self, configuration: Configuration) -> int:
+        """GPUs of the job. Raises InputError if it isn't a whole number above 0."""
+        found = self.gpus.number(self.values(configuration))
+        if found != int(found):
+            raise InputError("gpus", f"must be a whole number, and is {found:g} with {shown(configuration)}")
+        return int(found)
+
+    def allows(self, configuration: Configuration) -> bool:
+        """Whether all constraints hold. Raises InputError for one that can't be worked out."""
+        values = self.values(configuration)
+        return all(constraint.value(values) for constraint in self.constraints)
+
+    def configurations(self) -> Iterator[Configuration]:
+        """Those that the constraints allow. Raises InputError as `allows` does."""
+        for values in itertools.product(*self.knobs.values()):
+            configuration = dict(zip(self.knobs, values, strict=True))
+            if self.allows(configuration):
+                yield configuration
+
+
+def shown(configuration: Configuration) -> str:
+    """For people: `dp 4, batch 16`. Knobs whose value is empty are left out."""
+    return ", ".join(f"{name} {_text(value)}" for name, value in configuration.items() if value != "")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Raises InputError and UnknownNameError that name the file and the field."""
+    top = Field(str(path), "", _with_text_keys(read_yaml(path, "recipe"), str(path))).members(
+        ("command", "knobs"), _OPTIONAL
+    )
+    knobs = {name: _knob(name, field) for name, field in top["knobs"].items().items()}
+    constants = {name: _value(field) for name, field in top["constants"].items().items()} if "constants" in top else {}
+    for name in constants:
+        if name in knobs or name == GPU_TYPE:
+            raise top["constants"].error(f"{name} is a knob, too; keep one of them")
+    if "gpu_types" in top:
+        knobs[GPU_TYPE] = _gpu_types(top["gpu_types"])
+    else:
+        knobs[GPU_TYPE] = ("NVIDIA_A100-SXM4-40GB",)
+    count = math.prod(len(values) for values in knobs.values())
+    if count > MAX_CONFIGURATIONS:
+        raise top["knobs"].error(f"have {count:,} combinations; at most {MAX_CONFIGURATIONS:,}: leave values out")
+    names = {*knobs, *constants}
+    return Recipe(
+        command=_command(top["command"], names),
+        knobs=knobs,
+        constants=constants,
+        constraints=[_expression(one, names) for one in top["constraints"].elements()] if "constraints" in top else [],
+        gpus=_expression(top["gpus"], names) if "gpus" in top else Expression("1", names, "gpus"),
+        samples=_expression(top["samples"], names) if "samples" in top else Expression("1", names, "samples"),
+        prices=(prices := _prices(top["prices"]) if "prices" in top else {}),
+        objective=_objective(top, prices, knobs),
+        memory_rises_with=_rising(top["memory_rises_with"], knobs) if "memory_rises_with" in top else frozenset(),
+        network_gbps=top["network_gbps"].number(above=0) if "network_gbps" in top else NETWORK_GBPS,
+    )
+
+
+def _with_text_keys(value: object, place: str) -> object:
+    """YAML's keys may be numbers, ours are names."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise InputError(place, f"{key!r} must be a text; write it in quotes")
+        return {key: _with_text_keys(one, place) for key, one in value.items()}
+    return [_with_text_keys(one, place) for one in value] if isinstance(value, list) else value
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _value(field: Field) -> Value:
+    if isinstance(field.value, bool):
+        return field.value
+    if isinstance(field.value, str):
+        return field.text()
+    number = field.number()
+    return int(number) if isinstance(field.value, int) else number
+
+
+def _knob(name: str, field: Field) -> Sequence[Value]:
+    """Numbers are sorted, since neighbours are alike."""
+    if not name.isidentifier() or name == GPU_TYPE:
+        raise field.error("must have a name of letters, digits and _" if name != GPU_TYPE else "is what gpu_types says")
+    values = [_value(one) for one in field.elements()]
+    if not values:
+        raise field.error("must have at least one value")
+    if len(set(map(repr, values))) < len(values):
+        raise field.error("has a value twice")
+    numbers = [value for value in values if not isinstance(value, str | bool)]
+    return tuple(sorted(numbers)) if len(numbers) == len(values) else tuple(values)
+
+
+def _gpu_types(field: Field) -> Sequence[Value]:
+    types = [gpu_spec(one.text(), f"{one.place}: {one.path}").gpu_type for one in field.elements()]
+    if not types:
+        raise field.error("must name at least one GPU type")
+    if len(set(types)) < len(types):
+        raise field.error("has a GPU type twice")
+    return tuple(types)
+
+
+def _command(field: Field, names: set[str]) -> Sequence[str]:
+    try:
+        words = shlex.split(field.text(least=1, most=10_000))
+    except ValueError as error:
+        raise field.error(f"is no command: {error}") from error
+    for word in words:
+        for name in _PLACEHOLDER.findall(word):
+            if name not in names:
+                raise UnknownNameError(f"{field.place}: {field.path}", "knob", name, sorted(names))
+    if not words:
+        raise field.error("is empty")
+    return words
+
+
+def _expression(field: Field, names: set[str]) -> Expression:
+    text = str(field.whole(least=1)) if isinstance(field.value, int) else field.text(least=1)
+    return Expression(text, names, f"{field.place}: {field.path}")
+
+
+def _prices(field: Field) -> dict[str, float]:
+    return {
+        gpu_spec(name, f"{one.place}: {one.path}").gpu_type: one.number(above=0) for name, one in field.items().items()
+    }
+
+
+def _objective(top: Mapping[str, Field], prices: Mapping[str, float], knobs: Mapping[str, Sequence[Value]]) -> str:
+    objective = top["objective"].text() if "objective" in top else TIME
+    if objective not in (TIME, COST):
+        raise top["objective"].error(f"must be {TIME} or {COST}, not {objective}")
+    missing = [name for name in knobs[GPU_TYPE] if name not in prices]
+    if objective == COST and missing:
+        raise top["objective"].error(f"is cost, but `prices` has no {missing[0]}")
+    return objective
+
+
+def _rising(field: Field, knobs: Mapping[str, Sequence[Value]]) -> frozenset[str]:
+    names = [one.text() for one in field.elements()]
+    for name, one in zip(names, field.elements(), strict=True):
+        if name not in knobs:
+            raise UnknownNameError(f"{one.place}: {one.path}", "knob", name, sorted(knobs))
+        if any(isinstance(value, str | bool) for value in knobs[name]):
+            raise one.error(f"{name} has values that are no numbers")
+    return frozenset(names)

@@ -1,0 +1,104 @@
+"""Recipes: what they mean, and that mistakes in them are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emugpu.search.recipe import COST, Recipe, read_recipe, shown
+from emulator_runtime.domain.errors import EmuGpuError
+
+RECIPE = """
+command: torchrun --nproc-per-node {dp} 'my train.py' --batch={batch} --lr {rate} {again} --amp {amp}
+knobs:
+  dp: [4, 1, 2]
+  batch: [8, 32]
+  again: ["", --checkpointing]
+  amp: [true, false]
+constants: {rate: 0.1, largest: 64}
+constraints: [dp * batch <= largest]
+gpus: dp
+samples: dp * batch
+gpu_types: [A100, V100]
+prices: {A100: 3, V100: 2.5}
+objective: cost
+memory_rises_with: [batch]
+"""
+
+
+def recipe(folder: Path, text: str = RECIPE) -> Recipe:
+    path = folder / "recipe.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_recipe(path)
+
+
+def test_configurations_are_what_the_constraints_allow(tmp_path: Path) -> None:
+    found = recipe(tmp_path)
+    assert found.knobs["dp"] == (1, 2, 4), "numbers rise"
+    configurations = list(found.configurations())
+    assert len(configurations) == 5 * 2 * 2 * 2
+    assert {(one["dp"], one["batch"]) for one in configurations} == {(1, 8), (1, 32), (2, 8), (2, 32), (4, 8)}
+    assert found.objective == COST
+    assert found.prices == {"NVIDIA_A100-SXM4-40GB": 3.0, "Tesla_V100-PCIE-32GB": 2.5}
+
+
+def test_the_command_is_filled_word_by_word(tmp_path: Path) -> None:
+    found = recipe(tmp_path)
+    first, *_, last = found.configurations()
+    words = ["torchrun", "--nproc-per-node", "1", "my train.py", "--batch=8", "--lr", "0.1", "--amp", "true"]
+    assert found.words(first) == words
+    assert "--checkpointing" in found.words(last)
+    assert found.gpu_count(last) == 4
+    assert shown(first) == "dp 1, batch 8, amp true, gpu_type NVIDIA_A100-SXM4-40GB"
+
+
+def test_a_value_with_blanks_stays_one_word(tmp_path: Path) -> None:
+    found = recipe(tmp_path, "command: run {name}\nknobs: {name: ['a; rm -rf b']}\n")
+    assert found.words(next(found.configurations())) == ["run", "a; rm -rf b"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("{batch}", "{bach}", "recipe.yaml: command: unknown knob 'bach'"),
+        ("knobs:", "nobs:", "unknown field 'nobs'"),
+        ("  dp: [4, 1, 2]", "  dp: []", "recipe.yaml: knobs.dp: must have at least one value"),
+        ("[8, 32]", "[8, 8]", "knobs.batch: has a value twice"),
+        ("[8, 32]", "[8, null]", "knobs.batch[1]: must be a number"),
+        ("  dp:", "  1: [1]\n  dp:", "1 must be a text; write it in quotes"),
+        ("  dp:", "  d-p: [1]\n  dp:", "must have a name of letters"),
+        ("  dp:", "  gpu_type: [1]\n  dp:", "is what gpu_types says"),
+        ("rate: 0.1", "dp: 1, rate: 0.1", "constants: dp is a knob, too"),
+        ("[dp * batch <= largest]", "[dp *]", "constraints[0]: 'dp *' is not an expression"),
+        ("V100]", "V1000]", "gpu_types[1]: unknown GPU type 'V1000'"),
+        ("V100]", "A100]", "gpu_types: has a GPU type twice"),
+        ("[A100, V100]", "[]", "must name at least one GPU type"),
+        ("{A100: 3, V100: 2.5}", "{A100: 3}", "objective: is cost, but `prices` has no Tesla_V100-PCIE-32GB"),
+        ("{A100: 3, V100: 2.5}", "{A100: 0}", "prices.A100: must be > 0"),
+        ("objective: cost", "objective: fun", "objective: must be time or cost, not fun"),
+        ("memory_rises_with: [batch]", "memory_rises_with: [bach]", "unknown knob 'bach'"),
+        ("memory_rises_with: [batch]", "memory_rises_with: [again]", "again has values that are no numbers"),
+        ("'my train.py'", "'my train.py", "recipe.yaml: command: is no command"),
+        ("gpus: dp", "gpus: 0", "gpus: must be >= 1"),
+        ("knobs:", "knobs: [", "not valid YAML"),
+        ("knobs:", "constants: {}\nknobs:", "'constants' is given twice"),
+    ],
+)
+def test_mistakes_name_file_and_field(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    assert old in RECIPE
+    with pytest.raises(EmuGpuError) as raised:
+        recipe(tmp_path, RECIPE.replace(old, new))
+    assert problem in str(raised.value)
+
+
+def test_an_enormous_grid_is_refused(tmp_path: Path) -> None:
+    knobs = "\n".join(f"  k{i}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for i in range(7))
+    with pytest.raises(EmuGpuError, match="have 10,000,000 combinations"):
+        recipe(tmp_path, f"command: run\nknobs:\n{knobs}\n")
+
+
+def test_a_part_of_a_gpu_is_an_error(tmp_path: Path) -> None:
+    found = recipe(tmp_path, "command: run\nknobs: {dp: [1]}\ngpus: dp / 2\n")
+    with pytest.raises(EmuGpuError, match=r"gpus: must be a whole number, and is 0\.5 with dp 1"):
+        found.gpu_count(next(found.configurations()))

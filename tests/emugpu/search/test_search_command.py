@@ -1,0 +1,159 @@
+"""`emugpu search`, from a recipe to output, files and exit status. A stand-in does what `emugpu trace` would."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from emugpu.__main__ import main
+from emulator_runtime.prediction.reading import Manifest, write_manifest
+from emulator_runtime.prediction.records import Launch, Memory, RankTrace, Record, Trace, Work
+
+A100 = "NVIDIA_A100-SXM4-40GB"
+RECIPE = """
+command: train {batch} {mode}
+knobs:
+  batch: [1, 2, 4, 64]
+  mode: [good, slow, broken]
+samples: batch
+gpu_types: [A100, V100]
+prices: {A100: 3.67, V100: 2.48}
+memory_rises_with: [batch]
+"""
+
+
+class Program:
+    """What stands in for the process of `emugpu trace`: writes what the command says, and counts."""
+
+    started: ClassVar[list[list[str]]] = []
+
+    def __init__(self, words: list[str], **options: object) -> None:
+        folder, program = Path(words[words.index("--out") + 1]), words[words.index("--") + 1 :]
+        self.started.append(program)
+        self.status = int(program[2] == "broken")
+        if self.status:
+            options["stdout"].write(b"Traceback\nValueError: no such mode\n")  # type: ignore[attr-defined]
+            options["stdout"].flush()  # type: ignore[attr-defined]
+            return
+        folder.mkdir(parents=True)
+        (folder / "process-1.records").write_text(json.dumps(program), encoding="utf-8")
+        write_manifest(folder, Manifest(tuple(program), A100, 1, exit_status=0))
+
+    def wait(self) -> int:
+        return self.status
+
+    def terminate(self) -> None:
+        """It is over."""
+
+
+def trace_of_program(folder: Path) -> Trace:
+    _, batch, mode = json.loads((folder / "process-1.records").read_text(encoding="utf-8"))
+    work = Work("gemm", 1, flops=1e12 * (int(batch) + 2) * (2 if mode == "slow" else 1), precision=4)
+    records: list[Record] = [Memory(0, 0, 0, int(batch) << 30), *(Launch(0, 0, 0, 0, work) for _ in range(5))]
+    return Trace([RankTrace(0, records, {}, (A100,))])
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    Program.started = []
+    monkeypatch.setattr("emugpu.search.evaluation.subprocess.Popen", Program)
+    monkeypatch.setattr("emugpu.search.evaluation.read_trace", trace_of_program)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE, encoding="utf-8")
+    return path
+
+
+def test_the_best_and_why(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(recipe)]) == 0
+    captured = capsys.readouterr()
+    assert "24 of 24 configurations: 12 done, 8 failed, 4 out of memory" in captured.out
+    assert f"best by time: batch 4, mode good, gpu_type {A100}" in captured.out
+    assert "than the next one (batch 2, mode good" in captured.out
+    assert "ms less of compute for a sample" in captured.out
+    assert "exit status 1: ValueError: no such mode" in captured.out
+    assert f"batch 64, mode good, gpu_type {A100}: out of memory: rank 0 needs" in captured.err
+    found = json.loads(Path("out/search/search.json").read_text(encoding="utf-8"))
+    best = found["evaluated"][0]
+    assert best["command"] == ["train", "4", "good"]
+    assert best["state"] == "done"
+    assert best["pareto"]
+    assert best["sample_s"] == pytest.approx(best["step_s"] / 4)
+    assert best["sample_cost"] == pytest.approx(best["sample_s"] * 3.67 / 3600)
+    assert len(found["evaluated"]) == found["allowed_configurations"] == 24
+
+
+def test_a_command_is_traced_once_for_all_gpu_types(recipe: Path) -> None:
+    assert main(["search", str(recipe), "--workers", "3"]) == 0
+    good = [program for program in Program.started if program[2] != "broken"]
+    assert len(good) == len({tuple(program) for program in good}) == 8
+
+
+def test_a_search_goes_on_where_it_ended(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(recipe), "--budget", "5"]) in (0, 1)
+    started = len(Program.started)
+    with Path("out/search/evaluations.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"configuration": {"ba')  # the machine stopped in the midst of a line
+    assert main(["search", str(recipe), "--all", "--format", "json"]) == 0
+    assert '"allowed_configurations": 24' in capsys.readouterr().out
+    traced = [tuple(program) for program in Program.started[:started] if program[2] != "broken"]
+    again = [tuple(program) for program in Program.started[started:]]
+    assert not set(traced) & set(again)
+
+
+def test_another_recipe_needs_another_folder(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(recipe), "--budget", "2"]) in (0, 1)
+    recipe.write_text(RECIPE.replace("samples: batch", "samples: 2 * batch"), encoding="utf-8")
+    assert main(["search", str(recipe)]) == 2
+    assert "is of another recipe; name another folder by --out" in capsys.readouterr().err
+    assert main(["search", str(recipe), "--out", "other", "--budget", "2"]) in (0, 1)
+
+
+def test_a_file_that_no_search_wrote(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out/search").mkdir(parents=True)
+    Path("out/search/evaluations.jsonl").write_text("[]\nhello\n", encoding="utf-8")
+    assert main(["search", str(recipe)]) == 2
+    assert "evaluations.jsonl" in capsys.readouterr().err
+
+
+def test_nothing_that_runs_is_a_status_of_its_own(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe.write_text("command: train {batch} broken\nknobs: {batch: [1, 2]}\n", encoding="utf-8")
+    assert main(["search", str(recipe)]) == 1
+    assert "2 of 2 configurations: 2 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--budget", "0"], "--budget: must be at least 1, not 0"),
+        (["--workers", "-1"], "--workers: must be at least 1, not -1"),
+    ],
+)
+def test_wrong_arguments(recipe: Path, arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(recipe), *arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_constraints_that_allow_nothing(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe.write_text(RECIPE + "constraints: [batch > 100]\n", encoding="utf-8")
+    assert main(["search", str(recipe)]) == 2
+    assert "the constraints allow no configuration" in capsys.readouterr().err
+
+
+def test_without_optuna_the_extra_is_named(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for name in (
+        "emugpu.search.optimiser",
+        "emugpu.search.journal",
+        "emugpu.search.report",
+        "emugpu.prediction.search",
+    ):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert main(["search", str(recipe)]) == 2
+    assert "pip install 'emugpu[search]'" in capsys.readouterr().err
