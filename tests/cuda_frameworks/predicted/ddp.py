@@ -13,7 +13,7 @@ dist.init_process_group("nccl")
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 model = DistributedDataParallel(torchvision.models.resnet50().cuda())
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-images, labels = torch.randn(32, 3, 224, 224).pin_memory(), torch.randint(0, 1000, (32,)).pin_memory()
+images, labels = torch.randn(96, 3, 224, 224).pin_memory(), torch.randint(0, 1000, (96,)).pin_memory()
 for _ in range(measured.steps()):
     x, y = images.cuda(non_blocking=True), labels.cuda(non_blocking=True)
     loss = torch.nn.functional.cross_entropy(model(x), y)
