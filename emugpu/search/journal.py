@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from emugpu.search.evaluation import Outcome, State
 from emugpu.search.optimiser import Evaluated
 from emugpu.search.recipe import Recipe
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.files import write_whole
 
 
 class Journal:
@@ -27,17 +29,24 @@ class Journal:
         }
 
     def read(self) -> list[Evaluated]:
-        """What was found, without what is unfinished or didn't need to be done. Raises InputError for another recipe's file."""
+        """What was found, without what is unfinished or didn't need to be done. Raises InputError for another recipe's file.
+
+        A line that was being written when the machine stopped is removed, so that the next one has a line of its own."""
         if not self._path.exists():
             self._path.write_text(json.dumps(self._recipe) + "\n", encoding="utf-8")
             return []
-        lines = self._path.read_text(encoding="utf-8").splitlines()
+        text = self._path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        lines = (whole or text).splitlines()
         try:
             if json.loads(lines[0]) != self._recipe:
                 raise InputError(str(self._path), "is of another recipe; name another folder by --out, or delete it")
-            return [found for line in lines[1:] if (found := _evaluated(line)) is not None]
+            found = [one for line in lines[1:] if (one := _evaluated(json.loads(line))) is not None]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(str(self._path), f"isn't what a search wrote ({error}); delete it") from error
+        if whole != text:
+            write_whole(self._path, whole, sync=False)
+        return found
 
     def append(self, one: Evaluated) -> None:
         """At once, so that nothing is lost."""
@@ -46,11 +55,7 @@ class Journal:
             file.write(line + "\n")
 
 
-def _evaluated(line: str) -> Evaluated | None:
-    try:
-        values = json.loads(line)
-    except json.JSONDecodeError:
-        return None  # a line that was being written when the machine stopped
+def _evaluated(values: dict[str, Any]) -> Evaluated | None:
     configuration = values.pop("configuration")
     outcome = Outcome(**{**values, "state": State(values["state"])})
     return None if outcome.state in (State.PRUNED, State.FAILED) else Evaluated(configuration, outcome)

@@ -103,6 +103,8 @@ def test_a_search_goes_on_where_it_ended(recipe: Path, capsys: pytest.CaptureFix
     traced = [tuple(program) for program in Program.started[:started] if program[2] != "broken"]
     again = [tuple(program) for program in Program.started[started:]]
     assert not set(traced) & set(again)
+    lines = Path("out/search/evaluations.jsonl").read_text(encoding="utf-8").splitlines()  # none is joined to the torn one
+    assert all(isinstance(json.loads(line), dict) for line in lines)
 
 
 def test_another_recipe_needs_another_folder(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
