@@ -103,7 +103,7 @@ def test_a_search_goes_on_where_it_ended(recipe: Path, capsys: pytest.CaptureFix
     traced = [tuple(program) for program in Program.started[:started] if program[2] != "broken"]
     again = [tuple(program) for program in Program.started[started:]]
     assert not set(traced) & set(again)
-    lines = Path("out/search/evaluations.jsonl").read_text(encoding="utf-8").splitlines()  # none is joined to the torn one
+    lines = Path("out/search/evaluations.jsonl").read_text(encoding="utf-8").splitlines()
     assert all(isinstance(json.loads(line), dict) for line in lines)
 
 
