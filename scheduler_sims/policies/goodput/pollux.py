@@ -157,7 +157,12 @@ class Pollux:
         most = [c.most_gpus(total) for c in candidates]
         nodes = [min(c.configuration.max_tasks, len(names)) for c in candidates]
         problem = genetic.Search(
-            speedups=np.stack([self._speedups(view, pool, c, max(nodes), max(most)) for c in candidates]),
+            speedups=np.stack(
+                [
+                    self._speedups(view, pool, candidate, (max(nodes), max(most)), limits)
+                    for candidate, limits in zip(candidates, zip(nodes, most, strict=True), strict=True)
+                ]
+            ),
             capacity=np.array(list(pool.gpus.values())),
             present=_matrix([_seats(view, c.job) for c in candidates], names),
             most_gpus=np.array(most),
@@ -179,10 +184,15 @@ class Pollux:
             for plan in found[:_KEPT]
         )
 
-    def _speedups(self, view: ClusterView, pool: Pool, candidate: _Candidate, most_nodes: int, most_gpus: int) -> Any:
-        """Goodput by nodes and GPUs relative to that of an equal part of the cluster; 0 where the job can't run."""
+    def _speedups(
+        self, view: ClusterView, pool: Pool, candidate: _Candidate, size: tuple[int, int], limits: tuple[int, int]
+    ) -> Any:
+        """Goodput by nodes and GPUs relative to that of an equal part of the cluster; 0 where the job can't run.
+
+        `size`: the most nodes and GPUs of the table; `limits`: of this job.
+        """
         np = import_module("numpy")
-        table = np.zeros((most_nodes + 1, most_gpus + 1))
+        table, (most_nodes, most_gpus) = np.zeros((size[0] + 1, size[1] + 1)), limits
         fair = max(1, -(-sum(pool.gpus.values()) // len(view.jobs)))
         shapes = [
             shape
