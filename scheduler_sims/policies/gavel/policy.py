@@ -101,7 +101,7 @@ class Gavel:
         available = capacity(view)
         types = tuple(available)
         if types != last.types:
-            last = replace(last, types=types, credit=Credit(), rates={}, changed=True, solver=None)
+            last = Memory(begun=last.begun, types=types)
         jobs = list(view.jobs.values())
         known = {job.job_id: last.rates.get(job.job_id) or rates(view, job, types, "gavel") for job in jobs}
         changed = last.changed or known.keys() != last.rates.keys() or "node" in view.triggers

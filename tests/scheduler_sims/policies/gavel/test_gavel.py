@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import permutations
 
@@ -313,6 +314,14 @@ def test_jobs_that_it_can_not_handle_are_refused():
         planned(Gavel("cost", prices="V100:2.48"), [Job("a", gpu_s={"V100": 1, "K80": 2})])
     with pytest.raises(PolicyError, match="needs rounds"):
         Gavel().plan(cluster_view(FAST_AND_SLOW, [Job("a", gpu_s=10)]))
+
+
+def test_without_highs_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    for name in ("objectives", "programs"):
+        monkeypatch.delitem(sys.modules, f"scheduler_sims.policies.gavel.{name}")
+    with pytest.raises(PolicyError, match=r"pip install 'emugpu\[scheduler\]'"):
+        Gavel()
 
 
 def test_without_aware_the_order_of_types_is_drawn_for_each_round():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scheduler_sims.experiment import Experiment
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.rounds import Round
 from scheduler_sims.policies.gavel.objectives import OBJECTIVES
@@ -193,3 +195,34 @@ def replayed(name: str, policy: str) -> tuple[dict[str, float], dict[str, float]
 def test_jcts_are_those_of_gavels_simulator(name: str, policy: str) -> None:
     ours, theirs = replayed(name, policy)
     assert ours == pytest.approx(theirs, rel=1e-9)
+
+
+@pytest.mark.parametrize(("golden", "policy"), [("allox", "allox"), ("fifo_perf", "fifo")])
+def test_in_the_simulator_with_a_profile_for_each_job_type_rounds_of_fixed_length_change_little(
+    golden: str, policy: str, tmp_path: Path
+) -> None:
+    rows = read(f"jobs_medium_test-444-{golden}.csv")
+    models = {
+        row["job_type"]: {
+            "sample_bytes": 1,
+            "memory": {"knots": [{"batch": 1, "peak_bytes": 1e9, "persistent_bytes": 5e8}]},
+            "gpus": {
+                kind.upper(): {"knots": [{"batch": 1, "forward_s": time_s / 3, "backward_s": time_s * 2 / 3}]}
+                for kind in TYPES
+                for time_s in [1 / float(row[f"{kind}_steps_per_s"])]
+            },
+        }
+        for row in rows
+    }
+    (tmp_path / "profiles.json").write_text(json.dumps({"models": models}))
+    lines = [f"{row['job_id']},{row['job_type']},1,{row['total_steps']}" for row in rows]
+    (tmp_path / "workload.csv").write_text("\n".join(["job_id,model,batch_size,steps", *lines]))
+    nodes = [f"{{name: {kind}, gpus: 4, gpu_type: {kind.upper()}, cpus: 64}}" for kind in TYPES]
+    (tmp_path / "cluster.yaml").write_text("nodes: [" + ", ".join(nodes) + "]")
+    files = tmp_path / "workload.csv", tmp_path / "cluster.yaml"
+    run = Experiment.load(*files, profiles=tmp_path / "profiles.json").simulate(
+        f"gavel:objective={policy},fidelity=as_coded"
+    )
+    ours = {job.job_id: job.finish_s for job in run.jobs}
+    theirs = {row["job_id"]: float(row["jct_s"]) for row in rows}
+    assert np.mean(list(ours.values())) == pytest.approx(np.mean(list(theirs.values())), rel=0.01)
