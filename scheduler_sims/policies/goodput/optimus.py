@@ -20,12 +20,12 @@ from scheduler_sims.policies.goodput.shapes import (
     answer,
     can_have,
     elastic_configuration,
-    healthy,
-    held,
     imagined,
+    kept,
     pools,
     seated,
     with_shape,
+    working,
 )
 from scheduler_sims.policies.option_values import checked_seconds
 
@@ -99,10 +99,10 @@ class Optimus:
         return (now_s - then_s) / (shapes[1].gpus - shapes[0].gpus)
 
     def _seated(self, view: ClusterView, chosen: Mapping[str, Shape]) -> dict[str, Allocation]:
-        keep, wanted = [], {}
+        keep, wanted, devices = [], {}, working(view)
         for job_id, shape in chosen.items():
-            allocation = held(view.jobs[job_id])
-            if allocation and allocation.gpus == shape.gpus and healthy(view, allocation):
+            allocation = kept(view.jobs[job_id], devices)
+            if allocation and allocation.gpus == shape.gpus:
                 keep.append(job_id)
             wanted[job_id] = (with_shape(elastic_configuration(view, view.jobs[job_id], "optimus"), shape), 0)
         return seated(view, wanted, keep)

@@ -19,12 +19,13 @@ from scheduler_sims.policies.goodput.shapes import (
     answer,
     can_have,
     elastic_configuration,
-    healthy,
     held,
     imagined,
+    kept,
     most_on_one_gpu,
     pools,
     shape_of,
+    working,
 )
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import FreeSpace
@@ -227,9 +228,10 @@ class Pollux:
     ) -> dict[str, Allocation]:
         """The plan on devices. Jobs whose nodes and GPUs stay the same stay on theirs."""
         space, placed, rest = FreeSpace.empty(view), dict[str, Allocation](), list[_Candidate]()
+        devices = working(view)
         for candidate in candidates:
-            job, allocation = candidate.job, held(candidate.job)
-            if allocation and _seats(view, job) == plan[job.job_id] and healthy(view, allocation):
+            job, allocation = candidate.job, kept(candidate.job, devices)
+            if allocation and _seats(view, job) == plan[job.job_id]:
                 space.take(allocation)
                 placed[job.job_id] = allocation
             elif plan[job.job_id]:

@@ -112,10 +112,17 @@ def seated(
     return placed
 
 
-def healthy(view: ClusterView, allocation: Allocation) -> bool:
-    """Whether all devices of an allocation are there and healthy."""
-    working = {d.uuid for node in view.nodes.values() for d in node.devices if d.healthy}
-    return all(share.device in working for task in allocation.tasks for share in task.shares)
+def working(view: ClusterView) -> frozenset[str]:
+    """The UUIDs of the healthy devices."""
+    return frozenset(d.uuid for node in view.nodes.values() for d in node.devices if d.healthy)
+
+
+def kept(job: JobView, devices: frozenset[str]) -> Allocation | None:
+    """What the job runs with and can keep; None if one of its devices isn't among `devices`, the healthy ones."""
+    allocation = held(job)
+    if allocation is None:
+        return None
+    return allocation if all(s.device in devices for task in allocation.tasks for s in task.shares) else None
 
 
 def answer(

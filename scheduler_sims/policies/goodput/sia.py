@@ -18,14 +18,14 @@ from scheduler_sims.policies.goodput.shapes import (
     answer,
     can_have,
     elastic_configuration,
-    healthy,
-    held,
     imagined,
+    kept,
     most_on_one_gpu,
     pools,
     seated,
     shape_of,
     with_shape,
+    working,
 )
 from scheduler_sims.policies.option_values import checked_seconds
 
@@ -157,7 +157,7 @@ class Sia:
         goodput: Mapping[str, Sequence[_Goodput]],
         most: Mapping[str, int],
     ) -> list[_Choice]:
-        choices = []
+        choices, devices = [], working(view)
         for row, job in enumerate(jobs):
             speeds = goodput[job.job_id]
             able = [i for i, shape in enumerate(shapes) if speeds[i][0] > 0]
@@ -165,8 +165,8 @@ class Sia:
                 continue
             smallest = min(able, key=lambda i: (shapes[i].gpus, i))
             limit = min(max(2 * most[job.job_id], shapes[smallest].gpus), MOST_GPUS)
-            allocation = held(job)
-            present = shape_of(allocation) if allocation and healthy(view, allocation) else None
+            allocation = kept(job, devices)
+            present = shape_of(allocation) if allocation else None
             age_s = max(0.0, view.now_s - job.submit_s)
             moved = max(age_s - job.preemptions * self.restart_s, 0.0) / (age_s + self.restart_s or 1.0)
             moved = 1.0 if age_s < self.restart_s else moved
@@ -187,10 +187,11 @@ class Sia:
         shapes: Sequence[Shape],
         goodput: Mapping[str, Sequence[_Goodput]],
     ) -> dict[str, Allocation]:
-        keep, wanted = [], {}
+        keep, wanted, devices = [], {}, working(view)
         for job_id, choice in chosen.items():
-            job, allocation = view.jobs[job_id], held(view.jobs[job_id])
-            if allocation and shape_of(allocation) == choice.shape and healthy(view, allocation):
+            job = view.jobs[job_id]
+            allocation = kept(job, devices)
+            if allocation and shape_of(allocation) == choice.shape:
                 keep.append(job_id)
             batch_size = goodput[job_id][choice.index][1]
             wanted[job_id] = (with_shape(elastic_configuration(view, job, "sia"), choice.shape), batch_size)
