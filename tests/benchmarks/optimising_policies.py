@@ -42,7 +42,9 @@ def main(argv: list[str]) -> int:
     print(f"{'what':<52}{'CPU time':>12}")
     print(f"{'max-min, rounds/s at 96 jobs':<52}{each['max-min']:>12,.0f}")
     print(f"{'  every program from scratch, rounds/s':<52}{cold:>12,.0f}{each['max-min'] / cold:>8.2f} x")
-    print(f"{'  without a program (isolated), rounds/s':<52}{each['isolated']:>12,.0f}{each['max-min'] / each['isolated']:>8.2f} x")
+    print(
+        f"{'  without a program (isolated), rounds/s':<52}{each['isolated']:>12,.0f}{each['max-min'] / each['isolated']:>8.2f} x"
+    )
     problem = problem_of(JOBS)
     memory = max_min(problem, None)[1]
     warm, scratch = (fastest_s(lambda m=m: max_min(problem, m), repeats) for m in (memory, None))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_sims.policies.gavel.problem import Array, Problem, Shares
 from scheduler_sims.policies.gavel.programs import Basis, Program, solve
@@ -111,7 +112,7 @@ def finish_time(problem: Problem, memory: Isolated | None) -> tuple[Shares, Isol
     return problem.shares(x), replace(known, basis=basis)
 
 
-def _ratio(problem: Problem, x: Array, alone_s: Array, able: Array) -> float:
+def _ratio(problem: Problem, x: Array, alone_s: Array, able: NDArray[np.bool_]) -> float:
     """The largest finish-time ratio with the shares `x`."""
     rates = np.where(able, (problem.rates * x).sum(axis=1), 1.0)
     with np.errstate(divide="ignore"):

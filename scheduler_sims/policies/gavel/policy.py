@@ -121,8 +121,8 @@ class Gavel:
         return Memory(number, last.begun + 1, types, targets, attained, changed, credit, known, solver)
 
     def _may_reset(self, now_s: float, credit: Credit, present: Mapping[str, Sequence[float]]) -> bool:
-        if credit.reset_s is None or not any(job in present for job in credit.shares):
-            return True
+        if credit.reset_s is None or not any(sum(share) for job, share in credit.shares.items() if job in present):
+            return True  # nobody has a share any more
         if self._as_coded and credit.reset_s == 0:
             return True  # Gavel takes a reset at 0 s for none at all
         return now_s - credit.reset_s >= self.reset_s - _SLACK_S

@@ -76,7 +76,7 @@ def _fittest(problem: Search, plans: Counts, size: int) -> tuple[Counts, Floats]
 def _tournament(fitness: Floats, count: int, random: np.random.Generator) -> NDArray[np.int64]:
     """The fitter one of two drawn plans, `count` times."""
     pairs = random.integers(len(fitness), size=(2, count))
-    return np.where(fitness[pairs[0]] >= fitness[pairs[1]], pairs[0], pairs[1])
+    return np.asarray(np.where(fitness[pairs[0]] >= fitness[pairs[1]], pairs[0], pairs[1]))
 
 
 def _crossed(parents: Counts, random: np.random.Generator) -> Counts:

@@ -93,7 +93,7 @@ class Pollux:
         _arrays("speeds"), _arrays("genetic")
 
     def noise_scale_of(self, view: ClusterView, job: JobView) -> float:
-        """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays as submitted."""
+        """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays."""
         return self.noise_scale
 
     def plan(self, view: ClusterView) -> Plan:

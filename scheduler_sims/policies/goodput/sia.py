@@ -53,7 +53,7 @@ class Memory:
 class Sia:
     """Each round of `round_s` every job gets one configuration of GPU type and number, or waits.
 
-    Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes. A job's goodput with each of them, relative to its smallest
+    Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes. A job's goodput with each of them, relative to its slowest
     one, to the power `power`, is a cost, plus `penalty` for each waiting job; a configuration other than the present one counts
     less, by the time of restarts (`restart_s` each). A job gets at most twice as many GPUs as it has run with. A job that isn't
     elastic may get another GPU type. `noise_scale`: gradient noise scale in samples, of all jobs; 0: batch sizes stay as
@@ -83,7 +83,7 @@ class Sia:
         _program()
 
     def noise_scale_of(self, view: ClusterView, job: JobView) -> float:
-        """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays as submitted."""
+        """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays."""
         return self.noise_scale
 
     def plan(self, view: ClusterView) -> Plan:
@@ -163,8 +163,8 @@ class Sia:
             able = [i for i, shape in enumerate(shapes) if speeds[i][0] > 0]
             if not able:
                 continue
-            smallest = min(able, key=lambda i: (shapes[i].gpus, i))
-            limit = min(max(2 * most[job.job_id], shapes[smallest].gpus), MOST_GPUS)
+            smallest = min(able, key=lambda i: (speeds[i][0], i))
+            limit = min(max(2 * most[job.job_id], min(shapes[i].gpus for i in able)), MOST_GPUS)
             allocation = kept(job, devices)
             present = shape_of(allocation) if allocation else None
             age_s = max(0.0, view.now_s - job.submit_s)

@@ -1,4 +1,4 @@
-"""Pollux's model of a data-parallel job: the time of a step, its statistical efficiency, and the batch size with the best goodput.
+"""Pollux's model of a data-parallel job: the time of a step, statistical efficiency, the batch size with the best goodput.
 
 Qiao et al., Pollux, OSDI 2021, sections 3 and 4.1; constants as in petuum/adaptdl, branch osdi21-artifact at c793c70,
 simulator/goodput.py.
@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 _TINY = 1e-8
 _BATCHES = 50
 """Number of batch sizes that are tried, in geometric progression."""
+_SMOOTH = 1e-8
+"""Added to mean squares: a root has no gradient at 0."""
 _FIRST = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 
 
@@ -162,9 +164,9 @@ def _error(
     share_c = np.exp(overlap * (log_c - larger)) / parts
     share_e = 1 - share_c
     off_c, off_s = log_c - log_compute, of_step - log_step
-    rms_c, rms_s = (float(np.sqrt((off**2).mean())) for off in (off_c, off_s))
-    grad_c = off_c / (len(each) * max(rms_c, 1e-12)) + off_s / (len(each) * max(rms_s, 1e-12)) * share_c
-    grad_s = off_s / (len(each) * max(rms_s, 1e-12))
+    rms_c, rms_s = (float(np.sqrt((off**2).mean() + _SMOOTH)) for off in (off_c, off_s))
+    grad_s = off_s / (len(each) * rms_s)
+    grad_c = off_c / (len(each) * rms_c) + grad_s * share_c
     grad_e = grad_s * share_e / exchange
     mixed = (share_c * log_c + share_e * log_e - larger) / overlap - np.log(parts) / overlap**2
     gradient = np.array(

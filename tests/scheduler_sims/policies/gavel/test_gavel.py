@@ -166,7 +166,9 @@ def test_a_program_without_a_solution_is_an_error_of_the_policy():
 
 def chosen(credit, gpus, capacity=1, rates=None, **rules):
     rates = rates or dict.fromkeys(gpus, (1.0,))
-    return choose(credit, Slots([capacity], [0]), gpus, rates, **({"shares_only": False, "newcomers_wait": False} | rules))
+    return choose(
+        credit, Slots([capacity], [0]), gpus, rates, **({"shares_only": False, "newcomers_wait": False} | rules)
+    )
 
 
 def test_the_job_furthest_behind_its_share_goes_first():

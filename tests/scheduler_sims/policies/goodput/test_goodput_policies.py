@@ -56,7 +56,9 @@ def test_a_job_is_explored_by_doubling():
 
 
 def test_optimus_gives_all_jobs_one_gpu_and_the_rest_where_it_saves_most_time():
-    _, plan = planned(Optimus(), [elastic("long", 9000), elastic("short", 100), elastic("rigid", min_gpus=0, max_gpus=0)])
+    _, plan = planned(
+        Optimus(), [elastic("long", 9000), elastic("short", 100), elastic("rigid", min_gpus=0, max_gpus=0)]
+    )
     assert gpus(plan) == {"long": 2, "short": 1, "rigid": 1}
 
 
@@ -105,9 +107,13 @@ def test_broken_devices_are_not_used(name):
 # ---- to the end
 
 
-@pytest.mark.parametrize("policy", [f"pollux:{SMALL}", "sia", "optimus", f"pollux:noise_scale=500,{SMALL}", "sia:noise_scale=500"])
+@pytest.mark.parametrize(
+    "policy", [f"pollux:{SMALL}", "sia", "optimus", f"pollux:noise_scale=500,{SMALL}", "sia:noise_scale=500"]
+)
 def test_all_elastic_jobs_end(policy):
-    run = Experiment.load(EXAMPLES / "elastic-8" / "workload.csv", EXAMPLES / "elastic-8" / "cluster.yaml").simulate(policy)
+    run = Experiment.load(EXAMPLES / "elastic-8" / "workload.csv", EXAMPLES / "elastic-8" / "cluster.yaml").simulate(
+        policy
+    )
     found = figures(run)
     assert (found.finished, found.failed) == (8, 0)
     held = {(span.job_id, span.start_s): 0 for span in run.spans}
@@ -139,11 +145,11 @@ def test_jobs_may_spread_over_nodes(policy, tmp_path):
 
 
 def test_sia_uses_several_gpu_types(tmp_path):
-    (tmp_path / "workload.csv").write_text(WIDE)
+    (tmp_path / "workload.csv").write_text(WIDE + "".join(f"more-{n},0,1,1,,,,resnet18,64,2000\n" for n in range(4)))
     nodes = "nodes:\n  - {name: a, count: 2, gpus: 2, gpu_type: V100, cpus: 64}\n  - {name: b, gpus: 4, gpu_type: T4, cpus: 64}\n"
     (tmp_path / "cluster.yaml").write_text(nodes)
     run = Experiment.load(tmp_path / "workload.csv", tmp_path / "cluster.yaml").simulate("sia")
-    assert figures(run).finished == 3
+    assert figures(run).finished == 7
     assert {span.node for span in run.spans} == {"a-1", "a-2", "b"}
 
 
@@ -153,7 +159,7 @@ def test_a_derived_policy_says_the_noise_scale_by_job():
             return 100.0 if job.job_id == "noisy" else 0.0
 
     jobs = [elastic("noisy"), elastic("plain")]
-    view, plan = planned(ByName(), jobs)
+    _, plan = planned(ByName(), jobs)
     assert set(gpus(plan)) == {"noisy", "plain"}
     assert planned(ByName(), jobs, now_s=660.0, after=plan)[1].state.round == 11
 

@@ -1,7 +1,7 @@
 """Pollux's model and search in a replay of its own simulator: workload-6, 160 jobs on 16 nodes of 4 GPUs, rounds of 60 s.
 
-With EMUGPU_SCHEDULER_DATA=DIR the files are read from DIR/pollux: petuum/adaptdl, branch osdi21-artifact at c793c70 (Apache-2.0; Qiao et
-al., OSDI 2021), its application traces and published mean JCTs. The replay follows its simulator: a job's steps take what was
+With EMUGPU_SCHEDULER_DATA=DIR the files are read from DIR/pollux: petuum/adaptdl, branch osdi21-artifact at c793c70
+(Apache-2.0; Qiao et al., OSDI 2021), its application traces and published mean JCTs. The replay follows its simulator: a job's steps take what was
 measured for its placement, its gradients are those measured in its epoch, a job ends with its last epoch, a restart takes 30 s.
 """
 
@@ -257,4 +257,6 @@ def test_the_mean_jct_is_within_five_percent_of_the_published_one() -> None:
     }
     jct_s = replayed("input_workload-6.csv", 100)
     assert len(jct_s) == 160
-    assert np.mean(list(jct_s.values())) == pytest.approx(published["results-jobload", "pollux-1.0", "workload-6"], rel=0.05)
+    assert np.mean(list(jct_s.values())) == pytest.approx(
+        published["results-jobload", "pollux-1.0", "workload-6"], rel=0.05
+    )
