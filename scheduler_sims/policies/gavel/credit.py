@@ -56,13 +56,11 @@ class Credit:
 
     def order(self, index: int) -> list[str]:
         """All jobs by priority on a GPU type, highest first; ties: deficit, share, order of submission."""
-
-        def rank(job: str) -> tuple[float, float, float]:
-            share, received = self.share(job, index), self.received_s[job][index]
-            priority = share / received if received > 0 else share * _NEVER_RAN
-            return (priority, self.deficit_s[job][index], share)
-
-        return sorted(self.received_s, key=rank, reverse=True)
+        ranks, shares, deficits = {}, self.shares, self.deficit_s
+        for job, received_s in self.received_s.items():
+            share, received = shares[job][index] if job in shares else 0.0, received_s[index]
+            ranks[job] = (share / received if received > 0 else share * _NEVER_RAN, deficits[job][index], share)
+        return sorted(ranks, key=ranks.__getitem__, reverse=True)
 
     def share(self, job: str, index: int) -> float:
         """The job's share of time on a GPU type; 0 before the first reset after its submission."""

@@ -23,6 +23,9 @@ Objective = Callable[[Problem, Any], tuple[Shares, Any]]
 _PRECISION = 1e-9
 """Relative: a finish-time ratio that improves by less is the optimum."""
 
+_SLACK = 1e-8
+"""Water filling: by which part a level that was reached is lowered where it becomes a constraint of the next program."""
+
 _MOST_STEPS = 100
 _RAISED = 1e-4
 """Water filling: jobs that can all be raised by this part of the level aren't at their limit (as coded in Gavel: 1.0001)."""
@@ -56,7 +59,7 @@ def water_filling(problem: Problem, memory: Basis | None) -> tuple[Shares, Basis
     while True:
         solution = solve(problem, Program(gain, demand, floor), basis if basis.common else memory)
         basis = solution.basis
-        reached = np.where(demand > 0, solution.level, floor) * (1 - _PRECISION)
+        reached = np.where(demand > 0, solution.level * (1 - _SLACK), floor)
         most_lift = _RAISED * solution.level * demand
         lifted = solve(problem, Program(gain, None, reached, most_lift=most_lift)).lift
         stuck = (demand > 0) & (lifted < most_lift / 2)

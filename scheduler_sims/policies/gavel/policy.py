@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from emulator_runtime.domain.errors import InputError, PolicyError, UnknownNameError
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.rounds import Rounds
-from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.policies.gavel.credit import Credit, Slots, choose
 from scheduler_sims.policies.gavel.seating import capacity, gpu_configuration, rates, seats
 from scheduler_sims.policies.option_values import checked_seconds
@@ -29,8 +29,8 @@ _SLACK_S = 1e-6
 class Memory:
     """The state. `targets`: allocations of the present round; `attained_gpu_s`: of these jobs when it began.
 
-    `changed`: jobs came or left since the last reset. `rates`: steps per second by job and GPU type. `solver`: memory of the
-    objective. `begun`: number of rounds so far.
+    `changed`: jobs came or left since the last reset. `rates`: steps per second by job and GPU type; `gpus`: of each job.
+    `solver`: memory of the objective. `begun`: number of rounds so far.
     """
 
     round: int = -1
@@ -41,6 +41,7 @@ class Memory:
     changed: bool = True
     credit: Credit = field(default_factory=Credit)
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
     solver: Any = None
 
 
@@ -61,6 +62,7 @@ class Gavel:
     def __init__(
         self,
         objective: str = "max-min",
+        *,
         fidelity: str = STRICT,
         aware: bool = True,
         round_s: float = 360.0,
@@ -94,7 +96,7 @@ class Gavel:
         start = {job: a for job, a in present.items() if job not in held or not a.same_place(held[job])}
         stop = [job for job in held if job not in present]
         reasons = {job: self._why(memory, job) for job in start}
-        reasons |= {job: f"round {memory.round}: other jobs are further behind their shares" for job in stop}
+        reasons |= dict.fromkeys(stop, f"round {memory.round}: other jobs are further behind their shares")
         return view.plan.evolve(start=start, stop=stop, state=memory, reasons=reasons)
 
     def _begin(self, view: ClusterView, last: Memory, number: int) -> Memory:
@@ -104,21 +106,21 @@ class Gavel:
             last = Memory(begun=last.begun, types=types)
         jobs = list(view.jobs.values())
         known = {job.job_id: last.rates.get(job.job_id) or rates(view, job, types, "gavel") for job in jobs}
+        gpus = {j.job_id: last.gpus.get(j.job_id) or gpu_configuration(view, j, "gavel").total_gpus for j in jobs}
         changed = last.changed or known.keys() != last.rates.keys() or "node" in view.triggers
         half_s = self.round_s / 2
         credit = last.credit.updated(list(known), len(types), _ran(view, last), half_s)
         solver = last.solver
         if changed and self._may_reset(view.now_s, credit, known):
-            shares, solver = self._solve(self._problem(view, types, available, known), solver)
+            shares, solver = self._solve(self._problem(view, available, known, gpus), solver)
             credit, changed = credit.reset(view.now_s, shares, half_s), False
-        gpus = {job.job_id: gpu_configuration(view, job, "gavel").total_gpus for job in jobs}
         slots = Slots(list(available.values()), self._order(last.begun, len(types)))
         chosen = choose(
             credit, slots, gpus, known, shares_only=self._objective == "fifo", newcomers_wait=self._as_coded
         )
         targets = seats(view, {job: types[index] for job, index in chosen.items()}, "gavel")
         attained = {job: view.attained_gpu_s(view.jobs[job]) for job in targets}
-        return Memory(number, last.begun + 1, types, targets, attained, changed, credit, known, solver)
+        return Memory(number, last.begun + 1, types, targets, attained, changed, credit, known, gpus, solver)
 
     def _may_reset(self, now_s: float, credit: Credit, present: Mapping[str, Sequence[float]]) -> bool:
         if credit.reset_s is None or not any(sum(share) for job, share in credit.shares.items() if job in present):
@@ -130,11 +132,11 @@ class Gavel:
     def _problem(
         self,
         view: ClusterView,
-        types: tuple[str, ...],
         available: Mapping[str, int],
         known: Mapping[str, tuple[float, ...]],
+        gpus: Mapping[str, int],
     ) -> Problem:
-        module = _arrays()
+        module, types = _arrays(), tuple(available)
         jobs = list(view.jobs.values())
         speeds = module.array(list(known.values()))
         unknown = [kind for kind in types if self._prices and kind not in self._prices]
@@ -144,7 +146,7 @@ class Gavel:
             jobs=tuple(known),
             types=types,
             rates=speeds if self._aware else (speeds > 0).astype(float),
-            gpus=module.array([gpu_configuration(view, job, "gavel").total_gpus for job in jobs]),
+            gpus=module.array(list(gpus.values())),
             capacity=module.array(list(available.values())),
             weights=module.array([job.weight for job in jobs]),
             steps_left=module.array([max(0, job.steps_total - view.steps_done(job)) for job in jobs]),

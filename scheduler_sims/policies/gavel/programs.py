@@ -22,6 +22,9 @@ import numpy as np
 from emulator_runtime.domain.errors import PolicyError
 from scheduler_sims.policies.gavel.problem import Array, Problem
 
+_TOLERANCE = 1e-9
+"""By how much a row may be exceeded: below the precision of the objectives."""
+
 _BASIC, _LOWER = int(highspy.HighsBasisStatus.kBasic), int(highspy.HighsBasisStatus.kLower)
 _STATUS = {int(status): status for status in highspy.HighsBasisStatus.__members__.values()}
 
@@ -61,6 +64,7 @@ def solve(problem: Problem, program: Program, start: Basis | None = None) -> Sol
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("solver", "simplex")):
         highs.setOptionValue(option, value)
+    highs.setOptionValue("primal_feasibility_tolerance", _TOLERANCE)
     highs.passModel(_model(problem, program))
     if start is not None and start.common and program.most_lift is None:
         highs.setBasis(_spread(problem.jobs, n, start))

@@ -1,4 +1,4 @@
-"""From chosen jobs and GPU types to nodes and devices: a job that keeps its type keeps its devices, all others are placed anew."""
+"""From chosen jobs and GPU types to nodes and devices: a job that keeps its type keeps its devices, others are placed anew."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Qiao et al., OSDI 2021, section 4.2; operators and constants as in petuum/adaptdl, branch osdi21-artifact at c793c70,
 simulator/pollux.py. Differences: the population is chosen by fitness alone, where NSGA-II also keeps plans with a higher
-utilisation, from which the fittest is taken in the end; and `equal` divides a job's GPUs equally over its nodes, because tasks of a
-job are equal in emugpu.
+utilisation, from which the fittest is taken in the end; and `equal` divides a job's GPUs equally over its nodes, because
+tasks of a job are equal in emugpu.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _EPSILON = 1e-3
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched. Jobs in order of priority: where two want the same GPUs, or are both spread over a node, the first has it.
+    """What is searched. Jobs in order of priority: where two want the same GPUs, or are both spread over a node, the first wins.
 
     `speedups[job, nodes, gpus]`: relative to a fair share of the cluster; 0 where the job can't run. `capacity`: GPUs of each
-    node. `present`: the plan in force, jobs x nodes. `most_gpus`, `most_nodes`: of each job. `restart`: factor of a job's speed-up
-    that its restart leaves. `scale`: multiplies all speed-ups, so that a node's part of the cluster counts 1.
+    node. `present`: the plan in force, jobs x nodes. `most_gpus`, `most_nodes`: of each job. `restart`: factor of a job's
+    speed-up that its restart leaves. `scale`: multiplies all speed-ups, so that a node's part of the cluster counts 1.
     """
 
     speedups: Floats
@@ -89,7 +89,7 @@ def _crossed(parents: Counts, random: np.random.Generator) -> Counts:
 
 def _mutated(problem: Search, plans: Counts, random: np.random.Generator) -> Counts:
     """10% of jobs go back to the plan in force, 10% lose parts, and where GPUs are free some get another number."""
-    count, jobs, nodes = plans.shape
+    count, jobs = plans.shape[:2]
     plans = np.where((random.random((count, jobs)) < _RESET)[:, :, None], problem.present, plans)
     losing = np.nonzero(random.random((count, jobs)) < _CLEAR)
     parts = plans[losing]

@@ -47,7 +47,7 @@ _Seats = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The state. `observed`: what each job has run with; `fitted`: parameters of its speed; `plans`: the best of the last search."""
+    """The state. `observed`: what each job has run with; `fitted`: parameters of its speed; `plans`: best of the last search."""
 
     round: int = -1
     targets: Mapping[str, Allocation] = field(default_factory=dict)

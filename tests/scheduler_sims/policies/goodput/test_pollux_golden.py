@@ -1,8 +1,9 @@
 """Pollux's model and search in a replay of its own simulator: workload-6, 160 jobs on 16 nodes of 4 GPUs, rounds of 60 s.
 
 With EMUGPU_SCHEDULER_DATA=DIR the files are read from DIR/pollux: petuum/adaptdl, branch osdi21-artifact at c793c70
-(Apache-2.0; Qiao et al., OSDI 2021), its application traces and published mean JCTs. The replay follows its simulator: a job's steps take what was
-measured for its placement, its gradients are those measured in its epoch, a job ends with its last epoch, a restart takes 30 s.
+(Apache-2.0; Qiao et al., OSDI 2021), its application traces and published mean JCTs. The replay follows its simulator: a job's
+steps take what was measured for its placement, its gradients are those measured in its epoch, a job ends with its last epoch,
+a restart takes 30 s.
 """
 
 from __future__ import annotations
