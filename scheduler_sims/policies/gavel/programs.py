@@ -61,7 +61,7 @@ class Solution:
 def solve(problem: Problem, program: Program, start: Basis | None = None) -> Solution:
     """The optimum. Raises PolicyError where HiGHS finds none, which numbers of unlike size may cause."""
     m, n = program.gain.shape
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs = highspy.Highs()
     for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("solver", "simplex")):
         highs.setOptionValue(option, value)
     highs.setOptionValue("primal_feasibility_tolerance", _TOLERANCE)

@@ -35,7 +35,7 @@ def choose(choices: Sequence[Choice], jobs: int, capacity: Sequence[int], penalt
     """The indices of the chosen configurations. Raises PolicyError where HiGHS finds none."""
     if not choices:
         return []
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs = highspy.Highs()
     for option, value in (
         ("output_flag", False),
         ("threads", 1),

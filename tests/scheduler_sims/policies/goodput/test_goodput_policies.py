@@ -146,8 +146,11 @@ def test_jobs_may_spread_over_nodes(policy, tmp_path):
 
 def test_sia_uses_several_gpu_types(tmp_path):
     (tmp_path / "workload.csv").write_text(WIDE + "".join(f"more-{n},0,1,1,,,,resnet18,64,2000\n" for n in range(4)))
-    nodes = "nodes:\n  - {name: a, count: 2, gpus: 2, gpu_type: V100, cpus: 64}\n  - {name: b, gpus: 4, gpu_type: P100, cpus: 64}\n"
-    (tmp_path / "cluster.yaml").write_text(nodes)
+    nodes = [
+        "{name: a, count: 2, gpus: 2, gpu_type: V100, cpus: 64}",
+        "{name: b, gpus: 4, gpu_type: P100, cpus: 64}",
+    ]
+    (tmp_path / "cluster.yaml").write_text(f"nodes: [{', '.join(nodes)}]")
     run = Experiment.load(tmp_path / "workload.csv", tmp_path / "cluster.yaml").simulate("sia")
     assert figures(run).finished == 7
     assert {span.node for span in run.spans} == {"a-1", "a-2", "b"}
