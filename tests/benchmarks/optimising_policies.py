@@ -16,14 +16,13 @@ from random import Random
 import numpy as np
 from scipy.optimize import linprog
 
-from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.rounds import Round
 from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.policies.gavel import Gavel
 from scheduler_sims.policies.gavel.objectives import max_min
 from scheduler_sims.policies.gavel.problem import Problem
 from scheduler_sims.policies.goodput import genetic, programs
-from scheduler_sims.testing import Job, Node, cluster_view
+from scheduler_sims.testing import Job, Node, cluster_view, places
 
 JOBS, ROUNDS = 96, 60
 TYPES = ("V100", "P100", "K80")
@@ -36,9 +35,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     options, _ = parser.parse_known_args(argv)  # other benchmarks have options of their own
     repeats = 2 if options.quick else 5
-    views = rounds_of(JOBS)
-    each = {name: len(views) / fastest_s(lambda n=name: run(views, n), repeats) for name in ("max-min", "isolated")}
-    cold = len(views) / fastest_s(lambda: run(views, "max-min", forget=True), repeats)
+    seen = {name: rounds_of(JOBS, name) for name in ("max-min", "isolated")}
+    each = {name: ROUNDS / fastest_s(lambda n=name: run(seen[n], n), repeats) for name in seen}
+    cold = ROUNDS / fastest_s(lambda: run(seen["max-min"], "max-min", forget=True), repeats)
     print(f"{'what':<52}{'CPU time':>12}")
     print(f"{'max-min, rounds/s at 96 jobs':<52}{each['max-min']:>12,.0f}")
     print(f"{'  every program from scratch, rounds/s':<52}{cold:>12,.0f}{each['max-min'] / cold:>8.2f} x")
@@ -72,31 +71,31 @@ def fastest_s(work: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def rounds_of(jobs: int) -> list[ClusterView]:
-    """Views of consecutive rounds, without plans."""
+def rounds_of(jobs: int, objective: str) -> list[ClusterView]:
+    """What a policy sees in consecutive rounds of a run, its state included; a plan depends on nothing else."""
     draw = Random("optimising_policies/jobs")
     nodes = [Node(f"{kind}-{n}", gpus=4, gpu_type=kind, cpus=1000) for kind in TYPES for n in range(3)]
     described = [
         Job(f"j{n}", {kind: draw.uniform(5e3, 5e4) for kind in TYPES}, gpus=draw.choice([1, 1, 1, 2, 4]), row=n)
         for n in range(jobs + ROUNDS // 3)
     ]
-    views = []
+    policy, views, state, where = Gavel(objective), list[ClusterView](), None, dict[str, str]()
     for number in range(ROUNDS):
-        here = described[number // 3 : number // 3 + jobs]
-        view = cluster_view(nodes, here, now_s=number * 360.0)
-        views.append(replace(view, round=Round(number, number * 360.0, (number + 1) * 360.0)))
+        now_s = number * 360.0
+        here = [replace(job, on=where.get(job.job_id, "")) for job in described[number // 3 : number // 3 + jobs]]
+        view = cluster_view(nodes, here, now_s=now_s)
+        views.append(replace(view, round=Round(number, now_s, now_s + 360), state=state))
+        plan = policy.plan(views[-1])
+        where, state = places(view, plan), plan.state
     return views
 
 
-def run(views: list[ClusterView], objective: str, *, forget: bool = False) -> Plan:
-    """One policy through all rounds; jobs stay where its plan puts them. `forget`: the basis of the last program."""
-    policy, plan = Gavel(objective), Plan.full({})
+def run(views: list[ClusterView], objective: str, *, forget: bool = False) -> None:
+    """The plans of all rounds. `forget`: the basis of the last program."""
+    policy = Gavel(objective)
     for view in views:
-        state = plan.state
-        if forget and state is not None:
-            state = replace(state, solver=None)
-        plan = policy.plan(replace(view, state=state))
-    return plan
+        forgetful = forget and view.state is not None
+        policy.plan(replace(view, state=replace(view.state, solver=None)) if forgetful else view)
 
 
 def problem_of(jobs: int) -> Problem:
