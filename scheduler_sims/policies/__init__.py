@@ -9,6 +9,8 @@ from scheduler_sims.interface.policy import Policy
 from scheduler_sims.policies.allox import Allox
 from scheduler_sims.policies.drf import DrfFifo, DrfSjf
 from scheduler_sims.policies.fifo import Fifo
+from scheduler_sims.policies.gavel import Gavel
+from scheduler_sims.policies.goodput import Optimus, Pollux, Sia
 from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.policies.srtf import Srtf
@@ -24,5 +26,9 @@ POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
         "drf-sjf": DrfSjf,
         "allox": Allox,
         "synergy": Synergy,
+        "gavel": Gavel,
+        "pollux": Pollux,
+        "sia": Sia,
+        "optimus": Optimus,
     }
 )

@@ -1,0 +1,123 @@
+"""Optimus (Peng et al., EuroSys 2018), as Pollux's simulator plays it: a sketch.
+
+Source: petuum/adaptdl, branch osdi21-artifact at c793c70, simulator/optimus.py. Optimus also learns how many steps a job
+needs from its loss, and places parameter servers; both are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from emulator_runtime.domain.errors import PolicyError
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.rounds import Rounds
+from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.policies.goodput.shapes import (
+    Pool,
+    Shape,
+    answer,
+    can_have,
+    elastic_configuration,
+    imagined,
+    kept,
+    pools,
+    seated,
+    with_shape,
+    working,
+)
+from scheduler_sims.policies.option_values import checked_seconds
+
+LEAST_ROUND_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The state: the number of the round, and its allocations."""
+
+    round: int = -1
+    targets: Mapping[str, Allocation] = field(default_factory=dict)
+
+
+class Optimus:
+    """Each round of `round_s` all jobs get their least GPUs, those with the fewest first; further ones go where they gain most.
+
+    The gain of a GPU is the remaining time that it saves. A job whose number of GPUs stays the same stays where it is. Sketch:
+    remaining times come from the estimates, one GPU type only.
+    """
+
+    needs_estimates: ClassVar[bool] = True
+    preemptive: ClassVar[bool] = True
+
+    def __init__(self, round_s: float = 60.0) -> None:
+        self.round_s = checked_seconds("optimus: round_s", round_s, least=LEAST_ROUND_S)
+        self.rounds = Rounds(self.round_s)
+
+    def plan(self, view: ClusterView) -> Plan:
+        """A new division when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
+        memory: Memory = view.state if view.state is not None else Memory()
+        if view.round is None:
+            raise PolicyError("optimus needs rounds: a policy that calls it needs its attribute `rounds`, too")
+        reasons: dict[str, str] = {}
+        if view.jobs and (view.round.number > memory.round or "node" in view.triggers):
+            memory = Memory(view.round.number, self._divided(view))
+            reasons = {job: f"round {memory.round}: {a.gpus} GPUs" for job, a in memory.targets.items()}
+        return answer(view, memory.targets, memory, reasons, f"round {memory.round}: its GPUs bring more elsewhere")
+
+    def _divided(self, view: ClusterView) -> dict[str, Allocation]:
+        found = pools(view)
+        if len(found) > 1:
+            raise PolicyError(
+                f"optimus: the cluster has {found[0].gpu_type} and {found[1].gpu_type}; the sketch knows one GPU type"
+            )
+        if not found:
+            return {}
+        pool, given = found[0], dict[str, list[Shape]]()
+        free = sum(pool.gpus.values())
+        for job in sorted(view.jobs.values(), key=lambda job: (self._least(view, job), job.order)):
+            shapes = _sizes(view, job, pool)
+            if shapes and shapes[0].gpus <= free:
+                free -= shapes[0].gpus
+                given[job.job_id] = shapes
+        while free > 0:
+            gains = {j: self._gain(view, view.jobs[j], s) for j, s in given.items() if _next_fits(s, free)}
+            best = max(gains, key=gains.__getitem__, default=None)
+            if best is None or gains[best] <= 0:
+                break
+            free -= given[best][1].gpus - given[best][0].gpus
+            given[best] = given[best][1:]
+        return self._seated(view, {job_id: shapes[0] for job_id, shapes in given.items()})
+
+    def _least(self, view: ClusterView, job: JobView) -> int:
+        return elastic_configuration(view, job, "optimus").gpu_range.start
+
+    def _gain(self, view: ClusterView, job: JobView, shapes: list[Shape]) -> float:
+        """The remaining time that the next shape saves, for each GPU more."""
+        configuration = elastic_configuration(view, job, "optimus")
+        now_s, then_s = (view.remaining_with_s(job, imagined(configuration, shape)) for shape in shapes[:2])
+        return (now_s - then_s) / (shapes[1].gpus - shapes[0].gpus)
+
+    def _seated(self, view: ClusterView, chosen: Mapping[str, Shape]) -> dict[str, Allocation]:
+        keep, wanted, devices = [], {}, working(view)
+        for job_id, shape in chosen.items():
+            allocation = kept(view.jobs[job_id], devices)
+            if allocation and allocation.gpus == shape.gpus:
+                keep.append(job_id)
+            wanted[job_id] = (with_shape(elastic_configuration(view, view.jobs[job_id], "optimus"), shape), 0)
+        return seated(view, wanted, keep)
+
+
+def _sizes(view: ClusterView, job: JobView, pool: Pool) -> list[Shape]:
+    """The numbers of GPUs that the job can have, each on as few nodes as possible."""
+    configuration, shapes = elastic_configuration(view, job, "optimus"), []
+    for gpus in configuration.gpu_range:
+        for nodes in range(-(-gpus // pool.largest), len(pool.gpus) + 1):
+            if can_have(configuration, shape := Shape(gpus, nodes, pool.gpu_type)):
+                shapes.append(shape)
+                break
+    return shapes
+
+
+def _next_fits(shapes: list[Shape], free: int) -> bool:
+    return len(shapes) > 1 and shapes[1].gpus - shapes[0].gpus <= free

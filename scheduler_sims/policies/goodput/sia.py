@@ -1,0 +1,229 @@
+"""Sia (Jayaram Subramanya et al., SOSP 2023): elastic jobs on several GPU types, one integer program for each round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from math import inf
+from typing import Any, ClassVar
+
+from emulator_runtime.domain.errors import InputError, PolicyError
+from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.interface.rounds import Rounds
+from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.goodput.shapes import (
+    Pool,
+    Shape,
+    answer,
+    can_have,
+    elastic_configuration,
+    imagined,
+    kept,
+    most_on_one_gpu,
+    pools,
+    seated,
+    shape_of,
+    with_shape,
+    working,
+)
+from scheduler_sims.policies.option_values import checked_seconds
+
+LEAST_ROUND_S = 0.1
+MOST_GPUS = 64
+_MOST_COST = 3000.0
+_BATCHES = 8
+"""Batch sizes that are tried on a shape: the submitted one times powers of 2."""
+
+_Goodput = tuple[float, int]
+"""Samples of the submitted batch size per second, and the batch size (0: as submitted)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The state. `most_gpus`: that each job has run with; `goodput`: by job and shape, in the order of `shapes`."""
+
+    round: int = -1
+    targets: Mapping[str, Allocation] = field(default_factory=dict)
+    most_gpus: Mapping[str, int] = field(default_factory=dict)
+    shapes: tuple[Shape, ...] = ()
+    goodput: Mapping[str, tuple[_Goodput, ...]] = field(default_factory=dict)
+
+
+class Sia:
+    """Each round of `round_s` every job gets one configuration of GPU type and number, or waits.
+
+    Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes. A job's goodput with each of them, relative to its slowest
+    one, to the power `power`, is a cost, plus `penalty` for each waiting job; a configuration other than the present one counts
+    less, by the time of restarts (`restart_s` each). A job gets at most twice as many GPUs as it has run with. A job that isn't
+    elastic may get another GPU type. `noise_scale`: gradient noise scale in samples, of all jobs; 0: batch sizes stay as
+    submitted; a policy of your own may derive from Sia and say it by job (`noise_scale_of`).
+    Sia learns speeds by running; here they come from the estimates (`fidelity`: of the paper's program, not of its estimators).
+    """
+
+    needs_estimates: ClassVar[bool] = True
+    preemptive: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        noise_scale: float = 0.0,
+        round_s: float = 60.0,
+        restart_s: float = 30.0,
+        power: float = -0.5,
+        penalty: float = 1.1,
+    ) -> None:
+        self.round_s = checked_seconds("sia: round_s", round_s, least=LEAST_ROUND_S)
+        self.restart_s = checked_seconds("sia: restart_s", restart_s)
+        if not -10 <= power < 0:
+            raise InputError("sia: power", f"must be below 0, at least -10, not {power!r}")
+        if not penalty >= 0 or not noise_scale >= 0:
+            raise InputError("sia: penalty, noise_scale", f"must be >= 0, not {penalty!r} and {noise_scale!r}")
+        self.noise_scale, self.power, self.penalty = noise_scale, power, penalty
+        self.rounds = Rounds(self.round_s)
+        _program()
+
+    def noise_scale_of(self, view: ClusterView, job: JobView) -> float:
+        """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays."""
+        return self.noise_scale
+
+    def plan(self, view: ClusterView) -> Plan:
+        """A new choice when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
+        memory: Memory = view.state if view.state is not None else Memory()
+        if view.round is None:
+            raise PolicyError("sia needs rounds: a policy that calls it needs its attribute `rounds`, too")
+        reasons: dict[str, str] = {}
+        if view.jobs and (view.round.number > memory.round or "node" in view.triggers):
+            memory = self._begin(view, memory, view.round.number)
+            reasons = {
+                job_id: f"round {memory.round}: {a.gpus} x {a.gpu_type} on {len(a.tasks)} nodes"
+                for job_id, a in memory.targets.items()
+            }
+        return answer(view, memory.targets, memory, reasons, f"round {memory.round}: its GPUs bring more elsewhere")
+
+    def _begin(self, view: ClusterView, last: Memory, number: int) -> Memory:
+        found = pools(view)
+        shapes = tuple(shape for pool in found for shape in _shapes(pool))
+        jobs = list(view.jobs.values())
+        known = last.goodput if shapes == last.shapes and not self._by_job() else {}
+        goodput = {job.job_id: known.get(job.job_id) or self._goodputs(view, job, shapes) for job in jobs}
+        most = {job.job_id: _most(job, last.most_gpus.get(job.job_id, 0)) for job in jobs}
+        choices, chosen = self._choices(view, jobs, shapes, goodput, most), {}
+        program = _program()
+        if choices:
+            costs = [each.cost for each in choices]
+            kinds = [pool.gpu_type for pool in found]
+            picked = program.choose(
+                [
+                    program.Choice(each.row, cost, kinds.index(each.shape.gpu_type), each.shape.gpus)
+                    for each, cost in zip(choices, costs, strict=True)
+                ],
+                len(jobs),
+                [sum(pool.gpus.values()) for pool in found],
+                self.penalty,
+            )
+            chosen = {jobs[choices[index].row].job_id: choices[index] for index in picked}
+        targets = self._seated(view, chosen, shapes, goodput)
+        return Memory(number, targets, most, shapes, goodput)
+
+    def _by_job(self) -> bool:
+        """Whether noise scales may change while jobs train."""
+        return type(self).noise_scale_of is not Sia.noise_scale_of
+
+    def _goodputs(self, view: ClusterView, job: JobView, shapes: Sequence[Shape]) -> tuple[_Goodput, ...]:
+        """The job's goodput with each shape, 0 where it can't run, at the best batch size."""
+        configuration, noise = elastic_configuration(view, job, "sia"), self.noise_scale_of(view, job)
+        each_most, result = most_on_one_gpu(configuration, job), []
+        for shape in shapes:
+            if not can_have(configuration, shape):
+                result.append((0.0, 0))
+                continue
+            sizes = [0]
+            if noise > 0:
+                larger = (job.batch_size << doubled for doubled in range(1, _BATCHES))
+                sizes += [size for size in larger if size <= each_most * shape.gpus]
+            options = []
+            for size in sizes:
+                samples = size or job.batch_size
+                rate = view.estimates.rate(job, imagined(configuration, shape, size)) * samples
+                options.append((rate * (noise + job.batch_size) / (noise + samples) if noise else rate, size))
+            result.append(max(options, key=lambda option: option[0]))
+        return tuple(result)
+
+    def _choices(
+        self,
+        view: ClusterView,
+        jobs: Sequence[JobView],
+        shapes: Sequence[Shape],
+        goodput: Mapping[str, Sequence[_Goodput]],
+        most: Mapping[str, int],
+    ) -> list[_Choice]:
+        choices, devices = [], working(view)
+        for row, job in enumerate(jobs):
+            speeds = goodput[job.job_id]
+            able = [i for i, shape in enumerate(shapes) if speeds[i][0] > 0]
+            if not able:
+                continue
+            smallest = min(able, key=lambda i: (speeds[i][0], i))
+            limit = min(max(2 * most[job.job_id], min(shapes[i].gpus for i in able)), MOST_GPUS)
+            allocation = kept(job, devices)
+            present = shape_of(allocation) if allocation else None
+            age_s = max(0.0, view.now_s - job.submit_s)
+            moved = max(age_s - job.preemptions * self.restart_s, 0.0) / (age_s + self.restart_s or 1.0)
+            moved = 1.0 if age_s < self.restart_s else moved
+            scale = shapes[smallest].gpus / speeds[smallest][0]
+            for i in able:
+                if shapes[i].gpus > limit:
+                    continue
+                value = speeds[i][0] * scale * (1.0 if shapes[i] == present or present is None else moved)
+                cost = min(round(value**self.power, 2), _MOST_COST) if value > 0 else inf
+                if cost < inf:
+                    choices.append(_Choice(row, shapes[i], cost, i))
+        return choices
+
+    def _seated(
+        self,
+        view: ClusterView,
+        chosen: Mapping[str, _Choice],
+        shapes: Sequence[Shape],
+        goodput: Mapping[str, Sequence[_Goodput]],
+    ) -> dict[str, Allocation]:
+        keep, wanted, devices = [], {}, working(view)
+        for job_id, choice in chosen.items():
+            job = view.jobs[job_id]
+            allocation = kept(job, devices)
+            if allocation and shape_of(allocation) == choice.shape:
+                keep.append(job_id)
+            batch_size = goodput[job_id][choice.index][1]
+            wanted[job_id] = (with_shape(elastic_configuration(view, job, "sia"), choice.shape), batch_size)
+        return seated(view, wanted, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    row: int
+    shape: Shape
+    cost: float
+    index: int
+
+
+def _shapes(pool: Pool) -> list[Shape]:
+    """1, 2, 4, ... GPUs of one node, then two and more whole nodes."""
+    shapes, gpus = [], 1
+    while gpus <= pool.largest:
+        shapes.append(Shape(gpus, 1, pool.gpu_type))
+        gpus *= 2
+    whole = sum(count == pool.largest for count in pool.gpus.values())
+    return shapes + [Shape(nodes * pool.largest, nodes, pool.gpu_type) for nodes in range(2, whole + 1)]
+
+
+def _most(job: JobView, before: int) -> int:
+    """The most GPUs that the job has run with."""
+    return max(before, job.allocation.gpus if job.allocation and job.phase is Phase.RUNNING else 0)
+
+
+def _program() -> Any:
+    """The integer program; HiGHS is loaded only for a policy that is used."""
+    try:
+        return import_module("scheduler_sims.policies.goodput.programs")
+    except ImportError as error:
+        raise PolicyError("sia needs NumPy and highspy: pip install 'emugpu[scheduler]'") from error
