@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
@@ -37,6 +38,7 @@ def rates(view: ClusterView, job: JobView, types: tuple[str, ...], policy: str) 
     return tuple(each)
 
 
+@lru_cache(maxsize=4096)
 def on_type(configuration: Configuration, gpu_type: str) -> Configuration:
     """The same configuration on one type of GPU only."""
     return replace(configuration, gpu_types=(gpu_type,))

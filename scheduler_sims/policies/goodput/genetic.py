@@ -1,7 +1,7 @@
 """Pollux's search: a genetic algorithm over how many GPUs of each node each job gets.
 
 Qiao et al., OSDI 2021, section 4.2; operators and constants as in petuum/adaptdl, branch osdi21-artifact at c793c70,
-simulator/pollux.py. Differences: the population is chosen by fitness alone, where NSGA-II also keeps plans with a higher
+simulator (module pollux). Differences: the population is chosen by fitness alone, where NSGA-II also keeps plans with a higher
 utilisation, from which the fittest is taken in the end; and `equal` divides a job's GPUs equally over its nodes, because
 tasks of a job are equal in emugpu.
 """

@@ -1,6 +1,6 @@
 """Optimus (Peng et al., EuroSys 2018), as Pollux's simulator plays it: a sketch.
 
-Source: petuum/adaptdl, branch osdi21-artifact at c793c70, simulator/optimus.py. Optimus also learns how many steps a job
+Source: petuum/adaptdl, branch osdi21-artifact at c793c70, simulator (module optimus). Optimus also learns how many steps a job
 needs from its loss, and places parameter servers; both are left out.
 """
 

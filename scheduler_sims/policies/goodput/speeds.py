@@ -1,7 +1,7 @@
 """Pollux's model of a data-parallel job: the time of a step, statistical efficiency, the batch size with the best goodput.
 
 Qiao et al., Pollux, OSDI 2021, sections 3 and 4.1; constants as in petuum/adaptdl, branch osdi21-artifact at c793c70,
-simulator/goodput.py.
+simulator (module goodput).
 
     compute  = a + b * m                       m samples on each GPU, for each of s + 1 accumulated parts
     exchange = 0 on one GPU, else r + r' * max(0, K - 2) with K GPUs, with other constants on several nodes
