@@ -10,19 +10,38 @@ from scheduler_sims.policies.allox import Allox
 from scheduler_sims.policies.drf import DrfFifo, DrfSjf
 from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.las import Las
+from scheduler_sims.policies.muri import MuriL, MuriS
+from scheduler_sims.policies.placement import Placed
+from scheduler_sims.policies.queueing.ftf import Ftf
+from scheduler_sims.policies.queueing.rounds import InRounds
+from scheduler_sims.policies.queueing.smallest_first import SmallestFirst
+from scheduler_sims.policies.queueing.srsf import Srsf
+from scheduler_sims.policies.queueing.themis import Themis
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.policies.srtf import Srtf
 from scheduler_sims.policies.synergy import Synergy
+from scheduler_sims.policies.tiresias import Gittins, Las1d, Tiresias
 
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
     {
         "fifo": Fifo,
         "sjf": Sjf,
         "srtf": Srtf,
+        "srsf": Srsf,
+        "smallest-first": SmallestFirst,
         "las": Las,
+        "tiresias": Tiresias,
+        "las-1d": Las1d,
+        "gittins": Gittins,
         "drf-fifo": DrfFifo,
         "drf-sjf": DrfSjf,
         "allox": Allox,
         "synergy": Synergy,
+        "muri-s": MuriS,
+        "muri-l": MuriL,
+        "ftf": Ftf,
+        "themis": Themis,
+        "rounds": InRounds,
+        "placed": Placed,
     }
 )
