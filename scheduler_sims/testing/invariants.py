@@ -3,8 +3,8 @@
     def test_my_policy() -> None:
         check_policy(MyPolicy)
 
-Every job that fits ends; it does the steps that were asked for, each once; no device has two jobs at a time; a start and a stop cost
-what the cluster's costs say, and nothing else is lost; the same seed gives the same run, also if jobs are listed and changes are
+Every job that fits ends; it does the steps that were asked for, each once; no device has two jobs at a time; a start and a stop
+cost what the cluster's costs say, and nothing else is lost; the same seed gives the same run, also if jobs are listed and changes are
 handed over in another order.
 """
 

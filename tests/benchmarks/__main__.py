@@ -16,6 +16,7 @@ BENCHMARKS = (
     "predicted_observed",
     "simulator_speed",
     "synergy_rounds",
+    "muri_groups",
     "sharing_engines",
     "event_shipping",
     "kubernetes",

@@ -14,19 +14,24 @@ from types import ModuleType
 from emulator_runtime.domain.errors import PolicyError
 from scheduler_sims.policies.muri.interleaving import MEASURED, RESOURCES, Profile, efficiency, iteration_s
 
-_WEIGHT = 10**12
-"""The matching takes whole numbers: efficiencies count in units of 1e-12."""
+_WEIGHT, _TIE, _MOST_APART = 10**12, 40, 2**20
+"""The matching takes whole numbers: efficiencies count in units of 1e-12, of which the distance in order of submission is a small
+part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A job that may run. `key`: smaller goes first. Jobs of the same number of GPUs and the same `kind` may share them."""
+    """A job that may run. `key`: smaller goes first. Jobs of the same number of GPUs and the same `kind` may share them.
+
+    `order`: its place in order of submission, which decides between equal matchings.
+    """
 
     job_id: str
     gpus: int
     profile: Profile
     key: float
     kind: Hashable = None
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,17 @@ class Grouping:
         return [group for of_size in groups.values() for group in of_size]
 
     def pairs(self, groups: Sequence[Group]) -> list[list[Group]]:
-        """A maximum weight matching: pairs, and groups alone, in order of their last member in `groups`."""
+        """A maximum weight matching: pairs, and groups alone, in order of their last member in `groups`.
+
+        Of equal ones that in which jobs are paired with those submitted about the same time.
+        """
         weights = self.weights(groups)
-        mate = {two: one for one, two in _matching(len(groups), tuple(weights.items()))}
+        orders = [group.jobs[0].order for group in groups]
+        edges = [
+            (one, two, (round(weight * _WEIGHT) << _TIE) - min(abs(orders[two] - orders[one]), _MOST_APART))
+            for (one, two), weight in weights.items()
+        ]
+        mate = {two: one for one, two in _matching(len(groups), tuple(edges))}
         first = set(mate.values())
         return [
             [groups[mate[number]], group] if number in mate else [group]
@@ -177,13 +190,13 @@ def load_rustworkx() -> ModuleType:
 
 
 @lru_cache(maxsize=1 << 12)
-def _matching(nodes: int, weights: tuple[tuple[tuple[int, int], float], ...]) -> tuple[tuple[int, int], ...]:
+def _matching(nodes: int, edges: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int], ...]:
     """Pairs (smaller number first) of a maximum weight matching. Raises PolicyError without rustworkx."""
-    if nodes < 2 or not weights:
+    if nodes < 2 or not edges:
         return ()
     rustworkx = load_rustworkx()
     graph = rustworkx.PyGraph(multigraph=False)
     graph.add_nodes_from(range(nodes))
-    graph.add_edges_from([(one, two, round(weight * _WEIGHT)) for (one, two), weight in weights])
+    graph.add_edges_from(list(edges))
     pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
     return tuple(sorted((min(pair), max(pair)) for pair in pairs))

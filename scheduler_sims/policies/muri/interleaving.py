@@ -54,9 +54,7 @@ def _interleaved(profiles: tuple[Profile, ...]) -> float:
 
 def _phases(stages: Sequence[Sequence[float]]) -> float:
     """Job q uses resource i - q in phase i; a phase lasts as long as its slowest job."""
-    return sum(
-        max(times[(phase - job) % RESOURCES] for job, times in enumerate(stages)) for phase in range(RESOURCES)
-    )
+    return sum(max(times[(phase - job) % RESOURCES] for job, times in enumerate(stages)) for phase in range(RESOURCES))
 
 
 def _three_stages(stages: Sequence[Sequence[float]]) -> float:

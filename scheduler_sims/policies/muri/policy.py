@@ -70,7 +70,7 @@ class _Muri:
         grouping = replace(self._grouping, most=min(most, _MOST))
         jobs = sorted(view.jobs.values(), key=lambda job: job.order)
         wanted = {job.job_id: main_configuration(view, job) for job in jobs}
-        candidates = [self._candidate(view, job, wanted[job.job_id]) for job in jobs]
+        candidates = [self._candidate(view, job, wanted[job.job_id], number) for number, job in enumerate(jobs)]
         devices = sum(device.healthy for node in view.nodes.values() for device in node.devices)
 
         def empty() -> Callable[[Candidate], bool]:
@@ -80,11 +80,11 @@ class _Muri:
         groups = grouping.groups(candidates, devices, empty)
         return _Placing(view, wanted, WHOLE_DEVICE_MILLI if most == 1 else WHOLE_DEVICE_MILLI // _MOST).place(groups)
 
-    def _candidate(self, view: ClusterView, job: JobView, wanted: Configuration) -> Candidate:
+    def _candidate(self, view: ClusterView, job: JobView, wanted: Configuration, order: int) -> Candidate:
         stages = view.estimates.stages(job, wanted.name)
         profile = Profile(stages.step_s, (stages.storage_s, stages.cpu_s, stages.gpu_s, stages.network_s))
         kind = (wanted.name, wanted.min_tasks, wanted.gpu_types)
-        return Candidate(job.job_id, wanted.total_gpus, profile, self.key(view, job, wanted), kind)
+        return Candidate(job.job_id, wanted.total_gpus, profile, self.key(view, job, wanted), kind, order)
 
 
 class MuriS(_Muri):
@@ -125,7 +125,9 @@ class _Placing:
         new = [group for group in groups if not self._stays(group)]
         for group in sorted(new, key=lambda group: -group.gpus):
             members = [job.job_id for job in group.jobs]
-            while members and (place := self._space.place(_together(self._wanted[job_id] for job_id in members))) is None:
+            while (
+                members and (place := self._space.place(_together(self._wanted[job_id] for job_id in members))) is None
+            ):
                 members.pop()
             if members:
                 assert place is not None

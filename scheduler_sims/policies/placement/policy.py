@@ -98,10 +98,7 @@ def _place(space: FreeSpace, wanted: Configuration, nodes: list[str]) -> Allocat
 
 
 def _rooms(view: ClusterView, space: FreeSpace) -> list[Room]:
-    return [
-        Room(name, *space.free(name), view.nodes[name].labels.get("rack", name))
-        for name in view.nodes
-    ]
+    return [Room(name, *space.free(name), view.nodes[name].labels.get("rack", name)) for name in view.nodes]
 
 
 def _whole(allocation: Allocation) -> bool:

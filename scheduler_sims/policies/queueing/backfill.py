@@ -31,7 +31,9 @@ class Timeline:
         for space in self._spaces[self._split(at_s) :]:
             space.release(allocation)
 
-    def reserve(self, wanted: Configuration, run_s: float, *, only_now: bool = False) -> tuple[float, Allocation] | None:
+    def reserve(
+        self, wanted: Configuration, run_s: float, *, only_now: bool = False
+    ) -> tuple[float, Allocation] | None:
         """Places a job at the earliest time at which it fits for all of `run_s`, and takes its place; None if there is none.
 
         `only_now`: it starts now or isn't placed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 from scheduler_sims.interface.plan import Allocation, Plan
@@ -46,7 +46,8 @@ class InRounds:
         if getattr(self._policy, "rounds", None) is not None:
             raise InputError("rounds: of", f"{name} has rounds of its own: give it its own option")
         self.rounds = Rounds(
-            checked_seconds("rounds: round_s", round_s, least=_LEAST_ROUND_S), checked_seconds("rounds: first_s", first_s)
+            checked_seconds("rounds: round_s", round_s, least=_LEAST_ROUND_S),
+            checked_seconds("rounds: first_s", first_s),
         )
         self.needs_estimates = self._policy.needs_estimates
         self.preemptive = self._policy.preemptive

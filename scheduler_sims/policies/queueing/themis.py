@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from emulator_runtime.domain.errors import UnknownNameError
 from scheduler_sims.interface.plan import Plan
-from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.queueing.in_order import decides, in_order
 from scheduler_sims.policies.waiting import checked_s
@@ -45,14 +45,21 @@ def fair_shares(claims: Sequence[Claim], gpus: int) -> list[float]:
     """
 
     def fits(ratio: float) -> bool:
-        shares = [claim.share(ratio) for claim in claims]
-        return max(shares) <= 1 and sum(claim.gpus * share for claim, share in zip(claims, shares, strict=True)) <= gpus
+        used = 0.0
+        for claim in claims:
+            share = claim.share(ratio)
+            used += claim.gpus * share
+            if share > 1 or used > gpus:
+                return False
+        return True
 
     low, high = 0.0, 1.0
     while not fits(high):
         low, high = high, high * 2
-    for _ in range(100):
+    while high - low > _LEAST * high:
         middle = (low + high) / 2
+        if not low < middle < high:
+            break
         low, high = (low, middle) if fits(middle) else (middle, high)
     return [claim.share(high) for claim in claims]
 

@@ -84,9 +84,7 @@ class Gittins:
     needs_estimates: ClassVar[bool] = False
     preemptive: ClassVar[bool] = True
 
-    def __init__(
-        self, limits: str = LIMITS, delta: float = DELTA, history: str = "", fidelity: str = "strict"
-    ) -> None:
+    def __init__(self, limits: str = LIMITS, delta: float = DELTA, history: str = "", fidelity: str = "strict") -> None:
         self._rules = rules_of("gittins", limits, fidelity)
         if not 0 < delta < 1e12:
             raise InputError("gittins: delta", f"must be GPU-seconds above 0, not {delta!r}")
@@ -113,15 +111,15 @@ def rules_of(name: str, limits: str, fidelity: str, *, by_gpus: bool = True, pro
     except ValueError:
         values = ()
     if not values or list(values) != sorted({*values}) or not 0 < values[0] <= values[-1] < 1e12:
-        raise InputError(f"{name}: limits", f"must be seconds above 0 in rising order, such as {LIMITS}, not {limits!r}")
+        raise InputError(
+            f"{name}: limits", f"must be seconds above 0 in rising order, such as {LIMITS}, not {limits!r}"
+        )
     if not 0 <= promote < 1e12:
         raise InputError(f"{name}: promote", f"must be 0 (never) or a factor above it, not {promote!r}")
     return Rules(values, by_gpus, promote, late=fidelity == "as_coded")
 
 
-def _plan(
-    view: ClusterView, memory: _Memory, rules: Rules, rank_of: Callable[[Bookkeeping, JobView], float]
-) -> Plan:
+def _plan(view: ClusterView, memory: _Memory, rules: Rules, rank_of: Callable[[Bookkeeping, JobView], float]) -> Plan:
     books = Bookkeeping(view, rules, memory.queues)
     lines = None if books.promoted else memory.lines
     waiting = Waiting(view, lines, Order(lambda _view, job: rank_of(books, job)))
@@ -140,10 +138,10 @@ def _plan(
 
 
 def _by_index(books: Bookkeeping, job: JobView, table: Table | None) -> float:
-    """The rank of a job: its queue, then its index."""
+    """The rank of a job: its queue, then its index, then the order of submission."""
     standing = books.standing(job)
     place = table.place(books.service(job)) if table else 0
-    return standing.queue * 2.0**40 + place
+    return standing.queue * 2.0**46 + place * 2.0**24 + standing.number  # exact below 2**53
 
 
 def _learned(view: ClusterView, memory: _Memory, delta: float) -> _Memory:

@@ -40,7 +40,7 @@ class Standing:
     """One job: its queue (0 is the first), its place there, and the seconds it ran and waited since it was last promoted.
 
     `runs`: `place` is among the running jobs of the queue, else among the waiting ones. `since_s`: when the present run or wait
-    began.
+    began. `number`: its place in order of submission.
     """
 
     queue: int
@@ -51,6 +51,7 @@ class Standing:
     ran_s: float = 0.0
     waited_s: float = 0.0
     since_s: float = 0.0
+    number: int = 0
 
     @property
     def rank(self) -> float:
@@ -73,6 +74,7 @@ class Queues:
     jobs: Mapping[str, Standing] = field(default_factory=dict)
     front: int = -1
     end: int = 1
+    joined: int = 0
     moved: frozenset[str] = frozenset()
 
 
@@ -82,7 +84,7 @@ class Bookkeeping:
     def __init__(self, view: ClusterView, rules: Rules, old: Queues) -> None:
         self._view, self._rules = view, rules
         self._jobs = dict(old.jobs)
-        self._front, self._end = old.front, old.end
+        self._front, self._end, self._joined = old.front, old.end, old.joined
         self._moved: set[str] = set()
         self.promoted = False
         self._follow(view.jobs if not old.jobs else view.changes, old.moved)
@@ -92,7 +94,7 @@ class Bookkeeping:
 
     @property
     def queues(self) -> Queues:
-        return Queues(self._jobs, self._front, self._end, frozenset(self._moved))
+        return Queues(self._jobs, self._front, self._end, self._joined, frozenset(self._moved))
 
     def standing(self, job: JobView) -> Standing:
         return self._jobs[job.job_id]
@@ -138,7 +140,9 @@ class Bookkeeping:
     def _join(self, job: JobView) -> Standing:
         """A new job; one that ran before (the scheduler was restarted) has its service."""
         gpus = max(1, main_configuration(self._view, job).total_gpus)
-        return Standing(0, self._next(), gpus, ran_s=job.attained_gpu_s / gpus, since_s=job.submit_s)
+        self._joined += 1
+        ran_s = job.attained_gpu_s / gpus
+        return Standing(0, self._next(), gpus, ran_s=ran_s, since_s=job.submit_s, number=self._joined)
 
     def _demote(self) -> None:
         """Running jobs with enough service go to the end of the next queue: by one as the simulator does, else as far as due."""

@@ -1,7 +1,6 @@
 """Muri's grouping against its own simulator, job by job.
 
-`Original` plays the rest of that simulator (Rivendile/Muri at 4e69a78, Apache-2.0; Zhao et al., SIGCOMM 2022) from its definition:
-all jobs of a group take one iteration in the time of the group, and the start overheads of a group are taken off the progress
+`Original` plays the rest of that simulator (Rivendile/Muri at 4e69a78, Apache-2.0; Zhao et al., SIGCOMM 2022) by its rules: all jobs of a group take one iteration in the time of the group, and the start overheads of a group are taken off the progress
 that its jobs get at each later event, but not off the end that is planned for them. The two worked cases and what the original
 makes of them are below. With EMUGPU_SCHEDULER_DATA=DIR the inputs and per-job files in DIR/muri are compared.
 """
@@ -88,13 +87,16 @@ class Original:
                 present.append(coming.pop(0))
             present.sort(key=self.key)
             running = self.placed(self.choose(present), {job.job_id: job for job in present})
+            present.sort(key=lambda job: -job.gpus)
         return {job.job_id: job.end_s for job in self.jobs}
 
     def key(self, job: One) -> float:
         return job.gpus * (job.steps * job.profile.iteration_s if self.aware else job.ran_s)
 
     def choose(self, present: Sequence[One]) -> list[Group]:
-        candidates = [Candidate(job.job_id, job.gpus, job.profile, self.key(job)) for job in present]
+        candidates = [
+            Candidate(job.job_id, job.gpus, job.profile, self.key(job), order=int(job.job_id)) for job in present
+        ]
         return self.grouping.groups(candidates, self.nodes * self.width, self.empty)
 
     def placed(self, groups: list[Group], jobs: dict[str, One]) -> list[One]:

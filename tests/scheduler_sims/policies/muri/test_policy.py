@@ -27,7 +27,7 @@ HALF = [f"j{number},0,1,100,0.5,100" for number in range(4)]
 """Steps of 1 s, half of which the host works and the GPU waits."""
 
 
-@pytest.mark.parametrize("policy", ["muri-s", "muri-l", "muri-s:matching=false"])
+@pytest.mark.parametrize("policy", ["muri-s", "muri-l"])
 def test_jobs_whose_gpus_wait_half_the_time_share_them(tmp_path, policy):
     together = run(tmp_path, policy, HALF)
     alone = run(tmp_path, "srsf", HALF, "exclusive")
@@ -35,6 +35,12 @@ def test_jobs_whose_gpus_wait_half_the_time_share_them(tmp_path, policy):
     assert max(record.finish_s for record in together.values()) == pytest.approx(100, abs=2)
     assert max(record.finish_s for record in alone.values()) == pytest.approx(200, abs=2)
     assert len({record.devices for record in together.values()}) == 2
+
+
+def test_without_matching_the_first_jobs_share_until_the_rest_fits(tmp_path):
+    found = run(tmp_path, "muri-s:matching=false", HALF)
+    assert found["j0"].devices == found["j1"].devices == found["j2"].devices != found["j3"].devices
+    assert found["j3"].finish_s == pytest.approx(100, abs=2)
 
 
 def test_on_exclusive_devices_muri_s_is_srsf(tmp_path):

@@ -1,6 +1,6 @@
 """The 400 jobs of Muri's testbed of 64 V100s, beside what was observed there, job by job.
 
-With EMUGPU_SCHEDULER_DATA=DIR, DIR/muri_testbed has the trace and per-job results (Rivendile/Muri at 4e69a78, cluster_exp/results,
+With EMUGPU_SCHEDULER_DATA=DIR, DIR/muri_testbed has trace and per-job results (Rivendile/Muri at 4e69a78, cluster_exp/results,
 beside those of the authors' simulator). The testbed decides every 360 s, and each start takes the time that the authors
 measured for its model; their simulator has no rounds.
 """
@@ -77,6 +77,7 @@ def job(row: dict[str, str], number: int) -> JobSpec:
 
 
 @pytest.mark.skipif(not os.environ.get("EMUGPU_SCHEDULER_DATA"), reason="EMUGPU_SCHEDULER_DATA names no folder")
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_rounds_and_start_overheads_come_closer_to_the_testbed_than_its_own_simulator(policy):
     with (DATA / f"jobs_{policy}.csv").open() as file:
@@ -86,9 +87,7 @@ def test_rounds_and_start_overheads_come_closer_to_the_testbed_than_its_own_simu
         observed[row["job_id"]] = float(row["observed_jct_s"])
         original[row["job_id"]] = float(row["sim_jct_s"])
     assert ours.keys() == observed.keys()
-    errors, theirs = (
-        [abs(each[job_id] / seen - 1) for job_id, seen in observed.items()] for each in (ours, original)
-    )
+    errors, theirs = ([abs(each[job_id] / seen - 1) for job_id, seen in observed.items()] for each in (ours, original))
     bias, their_bias = (mean(each.values()) / mean(observed.values()) - 1 for each in (ours, original))
     print(
         f"{policy}: median error {median(errors):.2%} (original simulator {median(theirs):.2%}), "

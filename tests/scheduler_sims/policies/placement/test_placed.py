@@ -78,7 +78,7 @@ def test_where_the_rule_finds_no_place_the_policys_stands():
 
 
 def test_stops_stay_those_of_the_policy(simulate):
-    jobs = [Job(f"j{n}", gpu_s=40 - 7 * n, gpus=1 + n % 3, submit_s=2.0 * n) for n in range(12)]
+    jobs = [Job(f"j{n}", gpu_s=90 - 7 * n, gpus=1 + n % 3, submit_s=2.0 * n) for n in range(12)]
     plain = simulate(policy("srtf"), NODES, jobs)
     spread = simulate(policy("placed:of=srtf,rule=spread"), NODES, jobs)
     assert spread.records.keys() == plain.records.keys()

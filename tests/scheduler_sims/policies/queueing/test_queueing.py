@@ -142,7 +142,11 @@ def test_a_history_without_numbers_is_refused_with_its_line(tmp_path):
 
 
 def test_in_rounds_jobs_start_when_a_round_begins_and_end_when_they_are_done(simulate):
-    jobs = [Job("a", gpu_s=50, gpus=4), Job("b", gpu_s=500, gpus=4, submit_s=10), Job("c", gpu_s=30, gpus=4, submit_s=370)]
+    jobs = [
+        Job("a", gpu_s=50, gpus=4),
+        Job("b", gpu_s=500, gpus=4, submit_s=10),
+        Job("c", gpu_s=30, gpus=4, submit_s=370),
+    ]
     run = simulate(policy("rounds:of=srtf"), FOUR, jobs)
     assert run.records["b"].start_s == pytest.approx(360)
     assert run.records["c"].start_s == pytest.approx(720, abs=1e-3)

@@ -133,7 +133,9 @@ class Original:
             if job.runs and job.queue < 2:
                 gpus = 1 if self.policy == "1d" else job.gpus
                 limit = LIMITS[job.queue] * self.unit
-                times.append(now_s + (floor((limit - job.counted_s) / gpus) if self.late else limit / gpus - job.counted_s))
+                times.append(
+                    now_s + (floor((limit - job.counted_s) / gpus) if self.late else limit / gpus - job.counted_s)
+                )
             elif self.promote and not job.runs and job.queue and job.counted_s:
                 times.append(now_s + self.promote * job.counted_s - job.waited_s)
         return min((time for time in times if time > now_s), default=inf)
@@ -175,7 +177,7 @@ def random_jobs(seed: int, unit: int, number: int = 60) -> list[One]:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_traces_end_as_by_the_originals_rules(simulate, text, seed):
     """In hundredths of a second, since the original's order of equals is an accident of its lists; `late` needs whole ones."""
-    late, name = "as_coded" in text, {t: n for t, n in POLICIES.values()}.get(text, "2d")
+    late, name = "as_coded" in text, dict(POLICIES.values()).get(text, "2d")
     unit, promote = 1 if late else 100, 2 * ("promote" in text)
     if late and promote:
         pytest.skip("promotions fall on the ends of other jobs, to the second")
