@@ -1,8 +1,7 @@
 """Decisions of Muri-S per second of CPU time: 992 jobs of eight models on 64 GPUs, as in its third trace.
 
-
-One job changes at each event. Sizes are 1 to 32 GPUs, most of them 8, and twice to four times as many jobs are present as fit alone, so that each decision has
-matchings. The peer, measured in the same run, is grouping in order of the jobs, without a matching.
+One job changes at each event. Sizes are 1 to 32 GPUs, most of them 8, and up to four times as many jobs are present as fit alone,
+so that each decision has matchings. The peer, measured in the same run, is grouping in order of the jobs, without a matching.
 """
 
 from __future__ import annotations
