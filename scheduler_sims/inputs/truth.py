@@ -8,11 +8,12 @@ from math import inf
 from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.domain.units import to_s
+from emulator_runtime.domain.units import NS_PER_S, to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.work import Spread, step_times
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.estimates import StepStages
 from scheduler_sims.interface.plan import Allocation
 
 _Case = tuple[str, str | None, HostShare, Spread, int]
@@ -55,6 +56,21 @@ class Truth:
         types, spread = [gpu_type] if gpu_type else self._types_for(wanted), Spread(wanted.gpus, wanted.min_tasks)
         all_times = (self._times(job_id, (configuration, each, least, spread, 0)) for each in types)
         return min((to_s(times.end_ns(0, times.steps)) for times in all_times), default=inf)
+
+    def stages(self, job_id: str, configuration: str) -> StepStages:
+        """One step with the least CPUs and memory, on the fastest allowed type of the cluster; its first step stands for all."""
+        wanted = self._jobs[job_id].configuration(configuration)
+        least = HostShare(wanted.cpu_milli, wanted.memory_bytes)
+        spread = Spread(wanted.gpus, wanted.min_tasks)
+        types = self._types_for(wanted) or [None]
+        times = min(
+            (self._times(job_id, (configuration, each, least, spread, 0)) for each in types),
+            key=lambda times: times.end_ns(0, times.steps),
+        )
+        cpu_ns = times.input_ns + times.host_ns + times.stages.transfer_ns
+        step_ns = times.end_ns(0, times.steps) / times.steps
+        of_stages = (times.stages.fetch_ns, cpu_ns, times.total_device_ns / times.steps, times.stages.exchange_ns)
+        return StepStages(step_ns / NS_PER_S, *(ns / NS_PER_S for ns in of_stages))
 
     def _types_for(self, configuration: Configuration) -> list[str | None]:
         if not configuration.on_gpu:

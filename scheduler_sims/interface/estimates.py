@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
     from scheduler_sims.interface.plan import Allocation
     from scheduler_sims.interface.view import JobView
+
+
+class StepStages(NamedTuple):
+    """One step of a job alone: how long it takes, and the seconds for which it needs each resource of its nodes.
+
+    `cpu_s`: the work of its CPUs and of the host, and copies to devices. Stages overlap, so their sum may exceed `step_s`.
+    """
+
+    step_s: float
+    storage_s: float
+    cpu_s: float
+    gpu_s: float
+    network_s: float
 
 
 class Truth(Protocol):
@@ -25,6 +38,10 @@ class Truth(Protocol):
 
     def rate(self, job_id: str, allocation: Allocation) -> float:
         """Steps per second with `allocation`, alone on its devices."""
+        ...
+
+    def stages(self, job_id: str, configuration: str) -> StepStages:
+        """One step with the least CPUs and memory, on the fastest type of this cluster that the job allows."""
         ...
 
 
@@ -42,6 +59,10 @@ class Estimates(Protocol):
 
     def rate(self, job: JobView, allocation: Allocation) -> float:
         """Estimated steps per second with this allocation, each of as many samples as it says."""
+        ...
+
+    def stages(self, job: JobView, configuration: str) -> StepStages:
+        """The estimated stages of one step, alone on devices of the fastest type that it allows."""
         ...
 
 
@@ -64,6 +85,10 @@ class ErrorEstimates:
 
     def rate(self, job: JobView, allocation: Allocation) -> float:
         return self.truth.rate(job.job_id, allocation) / self._factor(job.job_id, allocation.configuration)
+
+    def stages(self, job: JobView, configuration: str) -> StepStages:
+        factor = self._factor(job.job_id, configuration)
+        return StepStages(*(seconds * factor for seconds in self.truth.stages(job.job_id, configuration)))
 
     def _factor(self, job_id: str, configuration: str) -> float:
         if self.sigma == 0:
@@ -89,6 +114,11 @@ class NoEstimates:
     def rate(self, job: JobView, allocation: Allocation) -> float:
         raise PolicyError(
             "this policy asks for job speeds, but the run gives none: use --estimates oracle or error:0.2"
+        )
+
+    def stages(self, job: JobView, configuration: str) -> StepStages:
+        raise PolicyError(
+            "this policy asks for the stages of steps, but the run gives none: use --estimates oracle or error:0.2"
         )
 
 

@@ -12,16 +12,29 @@ from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.gavel import Gavel
 from scheduler_sims.policies.goodput import Optimus, Pollux, Sia
 from scheduler_sims.policies.las import Las
+from scheduler_sims.policies.muri import MuriL, MuriS
+from scheduler_sims.policies.placement import Placed
+from scheduler_sims.policies.queueing.ftf import Ftf
+from scheduler_sims.policies.queueing.rounds import InRounds
+from scheduler_sims.policies.queueing.smallest_first import SmallestFirst
+from scheduler_sims.policies.queueing.srsf import Srsf
+from scheduler_sims.policies.queueing.themis import Themis
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.policies.srtf import Srtf
 from scheduler_sims.policies.synergy import Synergy
+from scheduler_sims.policies.tiresias import Gittins, Las1d, Tiresias
 
 POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
     {
         "fifo": Fifo,
         "sjf": Sjf,
         "srtf": Srtf,
+        "srsf": Srsf,
+        "smallest-first": SmallestFirst,
         "las": Las,
+        "tiresias": Tiresias,
+        "las-1d": Las1d,
+        "gittins": Gittins,
         "drf-fifo": DrfFifo,
         "drf-sjf": DrfSjf,
         "allox": Allox,
@@ -30,5 +43,11 @@ POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
         "pollux": Pollux,
         "sia": Sia,
         "optimus": Optimus,
+        "muri-s": MuriS,
+        "muri-l": MuriL,
+        "ftf": Ftf,
+        "themis": Themis,
+        "rounds": InRounds,
+        "placed": Placed,
     }
 )

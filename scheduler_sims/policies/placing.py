@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import PolicyError
@@ -104,6 +104,11 @@ class FreeSpace:
         self.take(allocation)
         return allocation
 
+    @property
+    def nodes(self) -> Iterable[str]:
+        """The names of the nodes."""
+        return self._nodes.keys()
+
     def copy(self) -> FreeSpace:
         """An independent copy."""
         return FreeSpace(dict(self._nodes))
@@ -112,6 +117,15 @@ class FreeSpace:
         """Whether `place` would succeed on `node` after `without` were released; changes nothing."""
         tasks = [task for allocation in without for task in allocation.tasks if task.node == node]
         return self._node(node).fits_without(configuration, tasks)
+
+    def free(self, node: str) -> tuple[int, int]:
+        """Whole devices and thousandths of CPUs that are free on a node."""
+        space = self._node(node)
+        return len(space.whole), space.cpu_milli
+
+    def has(self, allocation: Allocation) -> bool:
+        """Whether all that `allocation` names is free."""
+        return all(self._node(task.node).lacks(task) is None for task in _per_node(allocation))
 
     def take(self, allocation: Allocation) -> None:
         """Occupies what `allocation` names. Raises PolicyError if part of it isn't free; then nothing is taken."""

@@ -17,6 +17,7 @@ BENCHMARKS = (
     "simulator_speed",
     "synergy_rounds",
     "optimising_policies",
+    "muri_groups",
     "sharing_engines",
     "event_shipping",
     "kubernetes",

@@ -22,7 +22,7 @@ from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from scheduler_sims.interface.costs import ClusterCosts
-from scheduler_sims.interface.estimates import NoEstimates
+from scheduler_sims.interface.estimates import NoEstimates, StepStages
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, Plan, TaskPlacement
 from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView, Phase
@@ -145,6 +145,12 @@ class TableEstimates:
         sensitivity = described.sensitivity()
         speed = sensitivity.speed(allocation.tasks[0].host) if sensitivity else allocation.gpus / described.gpus or 1.0
         return speed * job.steps_total / self.duration_s(job, allocation.configuration, allocation.gpu_type)
+
+    def stages(self, job: JobView, configuration: str) -> StepStages:
+        """Steps that only need the GPU, or on CPUs only those."""
+        step_s = self.duration_s(job, configuration) / job.steps_total
+        gpu_s = step_s if job.configuration(configuration).on_gpu else 0.0
+        return StepStages(step_s, 0.0, step_s - gpu_s, gpu_s, 0.0)
 
 
 def cluster_view(
