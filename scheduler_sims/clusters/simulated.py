@@ -106,7 +106,7 @@ class SimulatedCluster:
                 reached_ns = due_ns
         if reached_ns is not None:
             self._advance(reached_ns)
-        self._seen_now |= any(event.what is not Happening.STARTED for event in events)
+        self._seen_now |= any([event.what is not Happening.STARTED for event in events])
         return events
 
     def start(self, start: Start) -> None:
@@ -118,7 +118,7 @@ class SimulatedCluster:
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         nodes = self._truth.cluster.resources if times.stages else ()
-        if sharing or any(task.node in nodes for task in start.allocation.tasks):
+        if sharing or (nodes and any(task.node in nodes for task in start.allocation.tasks)):
             self._shared.begin(start, times, begin_ns, sharing)
         else:
             self._plan_end(run)
