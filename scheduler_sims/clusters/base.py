@@ -122,7 +122,7 @@ class Capabilities:
         shared = [share for share in shares if share.device in self.sharing] if self.sharing else []
         if shared and len(shared) < len(shares):
             return "devices of which some are shared and some exclusive; plan devices of one kind"
-        if not shared and any([share.milli != WHOLE_DEVICE_MILLI for share in shares]):
+        if not shared and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
             return (
                 "a part of a device that is exclusive; plan whole devices, or share the device ('sharing: mps' of its node in a "
                 "cluster file, spec.sharing of its pool on Kubernetes)"

@@ -106,7 +106,7 @@ class SimulatedCluster:
                 reached_ns = due_ns
         if reached_ns is not None:
             self._advance(reached_ns)
-        self._seen_now |= any([event.what is not Happening.STARTED for event in events])
+        self._seen_now |= any(event.what is not Happening.STARTED for event in events)
         return events
 
     def start(self, start: Start) -> None:

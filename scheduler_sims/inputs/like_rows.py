@@ -1,7 +1,7 @@
 """Rows of a workload that differ from an earlier one only in their name, user, times and steps.
 
-Checking all cells of a row takes a hundred times as long as reading them, and traces have hundreds of thousands of rows with a few
-dozen shapes. So a row is checked in full when its shape is seen for the first time; the others take configurations and work
+Checking all cells of a row takes much longer than reading them, and traces have hundreds of thousands of rows with a few dozen
+shapes. So a row is checked in full when its shape is seen for the first time; the others take configurations and work
 from that row. A row that isn't plainly right is left to the full check, which says what is wrong with it.
 """
 

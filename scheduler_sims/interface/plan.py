@@ -153,7 +153,9 @@ class Plan:
         reasons: Mapping[str, str] | None = None,
     ) -> Plan:
         """The next plan: jobs in `start` start, move or are resized, jobs in `stop` stop, all others continue."""
-        return Plan(wake_at_s, state, _NOTHING if reasons is None else reasons, self, dict(start or {}), frozenset(stop))
+        return Plan(
+            wake_at_s, state, _NOTHING if reasons is None else reasons, self, dict(start or {}), frozenset(stop)
+        )
 
     @cached_property
     def allocations(self) -> Mapping[str, Allocation]:

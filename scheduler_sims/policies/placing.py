@@ -84,6 +84,8 @@ class FreeSpace:
         """Configurations that fit nowhere, until something is released."""
         self.version = 0
         """Grows with each release."""
+        self.freed: list[str] = []
+        """The nodes of all releases, in order, for a caller who remembers what was in vain and clears it at times."""
         self._trial: dict[str, _NodeSpace] | None = None
 
     @classmethod
@@ -142,10 +144,6 @@ class FreeSpace:
         """Whether the node has enough devices if so many shares of them were released, whatever else the job needs."""
         return len(self._node(node).whole) + devices >= configuration.gpus
 
-    def node_version(self, node: str) -> int:
-        """Grows with each release on the node."""
-        return self._node(node).version
-
     def fits_after(self, configuration: Configuration, leaving: Iterable[Allocation]) -> bool:
         """Whether `place` would succeed, on any nodes, after `leaving` were released; changes nothing."""
         self._trial, hopeless = {}, self._hopeless
@@ -171,8 +169,8 @@ class FreeSpace:
 
     def release(self, allocation: Allocation) -> None:
         """Releases what `allocation` names. Raises PolicyError for a node or device that isn't in the cluster."""
-        self._freed()
         for task in allocation.tasks:
+            self._freed(task.node)
             self._change(task, +1)
 
     def _best(self, configuration: Configuration, node: str | None, device: str | None) -> _NodeSpace | None:
@@ -201,25 +199,23 @@ class FreeSpace:
         self._touched.add(task.node)
         before = len(node.whole)
         node.change(task, sign)
-        node.version += sign > 0
         self._count(node, before)
 
     def _replace(self, name: str, node: _NodeSpace) -> None:
         """Something may be free in `node` that wasn't: then a configuration that fitted nowhere may fit."""
         old = self._nodes[name]
-        node.version = old.version
         if not old.covers(node):
-            node.version += 1
-            self._freed()
+            self._freed(name)
         node.position = old.position
         self._nodes[name] = node
         self._index.drop(old, len(old.whole))
         self._index.add(node)
         self._free_devices += len(node.whole) - len(old.whole)
 
-    def _freed(self) -> None:
+    def _freed(self, node: str) -> None:
         self._hopeless.clear()
         self.version += 1
+        self.freed.append(node)
 
     def _count(self, node: _NodeSpace, before: int) -> None:
         """The node had `before` free devices."""
@@ -274,8 +270,7 @@ def _position(node: _NodeSpace) -> int:
 class _NodeSpace:
     """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices.
 
-    `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes. `version` grows with
-    each release.
+    `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes.
     """
 
     view: NodeView
@@ -285,7 +280,6 @@ class _NodeSpace:
     partly: dict[str, int]
     alike: tuple[str, int] | None
     position: int = 0
-    version: int = 0
 
     @classmethod
     def now(cls, node: NodeView) -> _NodeSpace:
@@ -306,7 +300,6 @@ class _NodeSpace:
             dict(self.partly),
             self.alike,
             self.position,
-            self.version,
         )
 
     def covers(self, other: _NodeSpace) -> bool:
@@ -399,7 +392,7 @@ def _alike(node: NodeView) -> tuple[str, int] | None:
         return None
     first = node.devices[0]
     kind = (first.gpu_type, first.usable_memory_bytes)
-    return kind if all([d.gpu_type == kind[0] and d.usable_memory_bytes == kind[1] for d in node.devices]) else None
+    return kind if all(d.gpu_type == kind[0] and d.usable_memory_bytes == kind[1] for d in node.devices) else None
 
 
 def _split(node: NodeView, free_milli: Mapping[str, int]) -> tuple[list[DeviceView], dict[str, int]]:

@@ -21,6 +21,10 @@ _Key = tuple[float, float, float]
 """Sort key of a running job: rank, submit time, row. The largest key stops first."""
 
 _LAST = (inf, inf, inf)
+_FEW = 12
+"""So many nodes are sorted faster than all running jobs are walked over."""
+_LONG = 20_000
+"""Of a list of additions and releases, which is then begun anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,17 @@ class Ranks:
 
     at_most: dict[str, float]
     refine: Callable[[JobView], float] | None = None
+
+
+@dataclass(slots=True)
+class _Hope:
+    """The nodes where a configuration may get room by stopping jobs with a key above `limit`, or a larger one: those where it was
+    not in vain, and those where jobs were added or capacity was released since. Two counts say up to where that is known."""
+
+    limit: _Key
+    nodes: set[str]
+    added: int
+    freed: int
 
 
 class Departures:
@@ -53,9 +68,9 @@ class Departures:
         self.failed: dict[Configuration, tuple[float, int, int, FreeSpace]] = {}
         """For a configuration without room: the rank above which jobs would have been preempted, the versions of this object
         and of the free space, and that space."""
-        self.vain: dict[Configuration, dict[str, tuple[_Key, int, int]]] = {}
-        """The same for single nodes: the key above which the jobs there aren't enough, and the versions of the node."""
-        self.versions: dict[str, int] = {}
+        self.hopes: dict[tuple[Configuration, bool], _Hope] = {}
+        self.added: list[str] = []
+        """The nodes of all jobs that were added, in order."""
         self.space: FreeSpace | None = None
         self._on_node: dict[str, dict[str, JobView]] = {}
         self._shares: dict[str, int] = {}
@@ -68,7 +83,7 @@ class Departures:
         for node, shares in _shares(job).items():
             self._on_node.setdefault(node, {})[job.job_id] = job
             self._shares[node] = self._shares.get(node, 0) + shares
-            self.versions[node] = self.versions.get(node, 0) + 1
+            self.added.append(node)
         if _leaves(job):
             self.leaving[job.job_id] = job
         else:
@@ -96,6 +111,10 @@ class Departures:
     def on(self, node: str) -> Iterable[JobView]:
         """The jobs on a node."""
         return self._on_node.get(node, {}).values()
+
+    def nodes(self) -> Iterable[str]:
+        """All nodes where a job may leave."""
+        return self._on_node.keys()
 
     def devices(self, node: str) -> int:
         """How many shares of the node's devices the jobs on it have."""
@@ -131,13 +150,13 @@ class Room:
         room._begin(space, departures, refine)
         return room
 
-    def _begin(
-        self, space: FreeSpace, departures: Departures, refine: Callable[[JobView], float] | None
-    ) -> None:
+    def _begin(self, space: FreeSpace, departures: Departures, refine: Callable[[JobView], float] | None) -> None:
         self._space, self._departures, self._refine = space, departures, refine
-        if departures.space is not space:  # versions of another space mean nothing here
-            departures.space = space
-            departures.vain.clear()
+        if departures.space is not space or len(departures.added) + len(space.freed) > _LONG:
+            departures.space = space  # what is known of another space means nothing here
+            departures.hopes.clear()
+            departures.added.clear()
+            space.freed.clear()
         self._exact: dict[str, float] = {}
         """Ranks that this plan has computed."""
         self._gone: list[tuple[JobView, float]] = []
@@ -190,27 +209,56 @@ class Room:
         """
         best: tuple[str, list[JobView]] | None = None
         seen: set[str] = set()
-        departures = self._departures
-        for node in self._nodes_left():
+        hope = self._hope(configuration, limit)
+        for node in self._nodes_left(hope.nodes):
             seen.add(node)
-            if (leaving := self._leaving(configuration, node, limit)) is not None:
+            if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
                 best, limit = self._first_of(configuration, node, leaving, limit)
                 if limit == _LAST:
                     return best
-        for rank, submit_s, row, job_id in reversed(departures.ranked):
-            if (rank, submit_s, row) <= limit:
-                break  # only a cheaper node could replace this one
-            for node in _shares(departures.jobs[job_id]):
-                if node in seen:
-                    continue
+        if limit[0] == inf:
+            return best
+        for node in self._by_key(hope.nodes, limit):
+            if node not in seen:
                 seen.add(node)
-                if (leaving := self._leaving(configuration, node, limit)) is not None:
+                if limit != hope.limit and not any(self._bound(job) > limit for job in self._departures.on(node)):
+                    break  # only a cheaper node could replace the best one
+                if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
                     best, limit = self._first_of(configuration, node, leaving, limit)
         return best
 
-    def _nodes_left(self) -> list[str]:
-        """The nodes that stopping jobs leave, in order of the first job there."""
-        names = dict.fromkeys(node for job in self._departures.leaving.values() for node in _shares(job))
+    def _by_key(self, nodes: set[str], limit: _Key) -> Iterator[str]:
+        """Those of the nodes that have a job with a key above `limit`, in order of their largest key, the largest first."""
+        departures = self._departures
+        if len(nodes) <= _FEW:
+            keys = [(max(map(self._bound, on)), node) for node in nodes if (on := departures.on(node))]
+            yield from [node for key, node in sorted(keys, reverse=True) if key > limit]
+            return
+        for rank, submit_s, row, job_id in reversed(departures.ranked):
+            if (rank, submit_s, row) <= limit:
+                return
+            for task in _allocation(departures.jobs[job_id]).tasks:
+                if task.node in nodes:
+                    yield task.node
+
+    def _bound(self, job: JobView) -> _Key:
+        return _LAST if _leaves(job) else (self._departures.ranks[job.job_id], *job.order)
+
+    def _hope(self, configuration: Configuration, limit: _Key) -> _Hope:
+        departures, freed = self._departures, self._space.freed
+        key = (configuration, limit[0] == inf)
+        hope = departures.hopes.get(key)
+        if hope is None or limit < hope.limit:
+            hope = departures.hopes[key] = _Hope(limit, set(departures.nodes()), 0, 0)
+        else:
+            hope.nodes.update(departures.added[hope.added :], freed[hope.freed :])
+        hope.added, hope.freed, hope.limit = len(departures.added), len(freed), limit
+        return hope
+
+    def _nodes_left(self, among: set[str]) -> list[str]:
+        """Those of the nodes that stopping jobs leave, in order of the first job there."""
+        leaving = self._departures.leaving.values()
+        names = dict.fromkeys(node for job in leaving for node in _shares(job) if node in among)
         return list(names) if len(names) < 2 else sorted(names, key=self._first)
 
     def _first(self, node: str) -> tuple[tuple[float, int], int]:
@@ -236,18 +284,15 @@ class Room:
         """The key of the highest-priority job that has to stop."""
         return min((self._key(job) for job in leaving if not _leaves(job)), default=_LAST)
 
-    def _leaving(self, configuration: Configuration, node: str, limit: _Key) -> list[JobView] | None:
-        """The jobs on `node`, all with a key above `limit`, that must leave for `configuration`; None if that isn't enough."""
-        departures = self._departures
-        if not self._space.may_fit(configuration, node, departures.devices(node)):
-            return None
-        versions = departures.versions.get(node, 0), self._space.node_version(node)
-        vain = departures.vain.setdefault(configuration, {})
-        if node in vain and vain[node][1:] == versions and vain[node][0] <= limit:
-            return None
-        leaving = self._enough_above(configuration, node, limit)
-        if leaving is None:
-            vain[node] = (limit, *versions)
+    def _leaving(
+        self, configuration: Configuration, node: str, limit: _Key, hope: _Hope | None = None
+    ) -> list[JobView] | None:
+        """The jobs on `node`, all with a key above `limit`, that must leave for `configuration`; None if that isn't enough.
+        Then there is no hope for the node until something happens there."""
+        fits = self._space.may_fit(configuration, node, self._departures.devices(node))
+        leaving = self._enough_above(configuration, node, limit) if fits else None
+        if hope is not None and leaving is None and (not fits or limit == hope.limit):
+            hope.nodes.discard(node)
         return leaving
 
     def _enough_above(self, configuration: Configuration, node: str, limit: _Key) -> list[JobView] | None:

@@ -1,6 +1,6 @@
 """One simulation in a process of its own, for `simulator_speed`: CPU time of its parts and peak memory, as a line of JSON.
 
-    python -m tests.benchmarks.simulated_run WORKLOAD CLUSTER POLICY OUT
+python -m tests.benchmarks.simulated_run WORKLOAD CLUSTER POLICY OUT
 """
 
 from __future__ import annotations

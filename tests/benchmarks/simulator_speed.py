@@ -5,9 +5,10 @@
 - rounds: Synergy's with 3,000 active jobs; AlloX: a plan with 1,000 waiting jobs
 - start-up: `emugpu simulate --help`, and the whole command for the 2,000 jobs
 
-An event is the arrival or the end of a job, or a wake that the policy asked for (a queue jump); stops and starts of preempted
-jobs aren't counted. Durations are log-normal (median 20 minutes). The bare queue, first come first served on one heap without plans
-and books, is the least that any simulator does and is measured in the same run; the figures of other simulators are not, see PEERS.
+An event is the arrival or the end of a job, or a wake that the policy asked for (a queue jump); stops and starts of
+preempted jobs aren't counted. Durations are log-normal (median 20 minutes). The bare queue, first come first served on one heap
+without plans and books, is the least that any simulator does and is measured in the same run; the figures of other simulators are
+not, see PEERS.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ def write_inputs(folder: Path, rows: list[tuple[float, int, float]], nodes: int)
     """The workload and the cluster as files."""
     workload, cluster = map(Path, inputs(folder))
     lines = [f"job-{n},user-{n % 20},{at},{gpus},{gpus},{length}" for n, (at, gpus, length) in enumerate(rows)]
-    workload.write_text("job_id,user,submit_s,num_gpus,cpus,gpu_duration_s\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    workload.write_text(
+        "job_id,user,submit_s,num_gpus,cpus,gpu_duration_s\n" + "\n".join(lines) + "\n", encoding="utf-8"
+    )
     node = f"name: node, count: {nodes}, gpus: 8, gpu_type: T4, cpus: 64"
     cluster.write_text(f"nodes:\n  - {{{node}}}\n", encoding="utf-8")
 
@@ -152,7 +155,10 @@ def print_rounds(*, quick: bool) -> None:
     print(f"rounds with {len(view.jobs):,} active jobs on {gpus:,} GPUs, a policy that remembers the round before:")
     for order in ("fifo", "las"):
         for allocation in ("proportional", "tune"):
-            print(f"  synergy {order}, {allocation}: {rounds_per_s(view, allocation, order=order):,.0f} rounds/s", flush=True)
+            print(
+                f"  synergy {order}, {allocation}: {rounds_per_s(view, allocation, order=order):,.0f} rounds/s",
+                flush=True,
+            )
     waiting = 100 if quick else 1_000
     jobs = [Job(f"r{n}", gpu_s=900.0, on=f"n{n // 8}/{n % 8}") for n in range(63)]
     jobs += [Job(f"w{n}", gpu_s=300.0 + 7 * n, cpu_s=900.0 + 11 * n) for n in range(waiting)]
@@ -178,7 +184,9 @@ def print_start_up(folder: Path, jobs: int, policies: list[str] | tuple[str, ...
 def print_command(title: str, words: list[str]) -> None:
     """Run `emugpu` with these words."""
     began = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-m", "emugpu", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "emugpu", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     cpu_s = usage.ru_utime + usage.ru_stime

@@ -43,7 +43,7 @@ def calls_per_event(cluster: ClusterSpec, policy: str, waiting: int) -> float:
     draw = Random(f"{policy}/calls")
     gpus = cluster.gpus
     jobs = []
-    for row in range(gpus + waiting + 400):
+    for row in range(gpus + waiting + 150):
         width = draw.choice([1, 1, 1, 2, 4])
         submit_s = max(0, row - gpus - waiting) * 2.0
         work = {"gpu": TimedWork(draw.uniform(100.0, 4 * gpus))}
@@ -51,7 +51,7 @@ def calls_per_event(cluster: ClusterSpec, policy: str, waiting: int) -> float:
         jobs.append(JobSpec(f"j{row}", f"u{row % 7}", submit_s, 50, (configuration,), work, row))
     truth = WorkloadTruth(Workload("calls", tuple(jobs), ProfileTable.bundled()), cluster)
     simulated = Counting(truth, cluster.costs)
-    first, last = 40, 140
+    first, last = 20, 90
 
     def run(until: int) -> None:
         loop._ending = Ending(lambda books: books.ended >= until)
@@ -88,8 +88,8 @@ def counted(work: Callable[[], None]) -> int:
 
 @pytest.mark.parametrize("policy", MOST_CALLS)
 def test_more_waiting_jobs_cost_an_event_nothing(cluster_spec, policy):
-    cluster = cluster_spec([Node(f"n{i}", gpus=8) for i in range(8)])
-    few, many = (calls_per_event(cluster, policy, waiting) for waiting in (250, 1000))
+    cluster = cluster_spec([Node(f"n{i}", gpus=8) for i in range(4)])
+    few, many = (calls_per_event(cluster, policy, waiting) for waiting in (150, 600))
     assert many <= MOST_CALLS[policy]
     assert many <= MOST_GROWTH * few
 
@@ -97,6 +97,6 @@ def test_more_waiting_jobs_cost_an_event_nothing(cluster_spec, policy):
 @pytest.mark.parametrize("policy", MOST_CALLS)
 def test_more_running_jobs_cost_an_event_nothing(cluster_spec, policy):
     few, many = (
-        calls_per_event(cluster_spec([Node(f"n{i}", gpus=8) for i in range(nodes)]), policy, 300) for nodes in (8, 32)
+        calls_per_event(cluster_spec([Node(f"n{i}", gpus=8) for i in range(nodes)]), policy, 200) for nodes in (4, 16)
     )
     assert many <= MOST_GROWTH * few

@@ -30,8 +30,8 @@ LEAST_ROUND_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The state: number of the round, its allocations with their reasons; `given`: rounds that each job has had; `queue`: the jobs
-    in order, up to date with the last plan."""
+    """The state: number of the round, its allocations with their reasons; `given`: rounds that each job has had; `queue`: the
+    jobs in order, up to date with the last plan."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)

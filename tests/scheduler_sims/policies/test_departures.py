@@ -29,7 +29,16 @@ def running(draw):
         phase = draw(st.sampled_from([Phase.RUNNING, Phase.RUNNING, Phase.STARTING, Phase.STOPPING]))
         number = len(jobs)
         jobs.append(
-            Job(f"j{number}", gpu_s=10, gpus=len(on), nodes=nodes, cpus=nodes, on=" ".join(sorted(on)), phase=phase, submit_s=number)
+            Job(
+                f"j{number}",
+                gpu_s=10,
+                gpus=len(on),
+                nodes=nodes,
+                cpus=nodes,
+                on=" ".join(sorted(on)),
+                phase=phase,
+                submit_s=number,
+            )
         )
     return jobs
 
@@ -44,7 +53,10 @@ def brute(space, holders, rank_of, wants, above):
     order = list(dict.fromkeys(node for job in holders for node in job.allocation.nodes))
     for node in order:
         there = [job for job in holders if node in job.allocation.nodes]
-        keys = {job.job_id: (inf, inf, inf) if job.phase is Phase.STOPPING else (rank_of[job.job_id], *job.order) for job in there}
+        keys = {
+            job.job_id: (inf, inf, inf) if job.phase is Phase.STOPPING else (rank_of[job.job_id], *job.order)
+            for job in there
+        }
         there.sort(key=lambda job: (keys[job.job_id], job.job_id), reverse=True)
         leaving = []
         for job in there:
@@ -57,7 +69,9 @@ def brute(space, holders, rank_of, wants, above):
                 rest = [each for each in leaving if each is not other]
                 if space.fits(wants, node, [each.allocation for each in rest]):
                     leaving = rest
-            least = min((keys[each.job_id] for each in leaving if each.phase is not Phase.STOPPING), default=(inf, inf, inf))
+            least = min(
+                (keys[each.job_id] for each in leaving if each.phase is not Phase.STOPPING), default=(inf, inf, inf)
+            )
             if best is None or least > best[0]:
                 best = least, node, {each.job_id for each in leaving if each.phase is not Phase.STOPPING}
             break
@@ -65,12 +79,20 @@ def brute(space, holders, rank_of, wants, above):
 
 
 @settings(max_examples=300, deadline=None)
-@given(jobs=running(), given_ranks=ranks, wants=wanted, above=st.sampled_from([0.0, 1.0, 2.0, 6.0, inf]), bounds=st.booleans())
+@given(
+    jobs=running(),
+    given_ranks=ranks,
+    wants=wanted,
+    above=st.sampled_from([0.0, 1.0, 2.0, 6.0, inf]),
+    bounds=st.booleans(),
+)
 def test_the_cheapest_preemption_is_found(jobs, given_ranks, wants, above, bounds):
     view = cluster_view(NODES, jobs)
     rank_of = {job.job_id: rank for job, rank in zip(jobs, given_ranks, strict=False) if rank is not None}
     considered = [job for job in view.holding() if job.phase is Phase.STOPPING or job.job_id in rank_of]
-    expected = None if FreeSpace.now(view).place(wants) else brute(FreeSpace.now(view), considered, rank_of, wants, above)
+    expected = (
+        None if FreeSpace.now(view).place(wants) else brute(FreeSpace.now(view), considered, rank_of, wants, above)
+    )
     space = FreeSpace.now(view)
     departures = Departures()
     for job in considered:
@@ -111,7 +133,9 @@ def test_what_was_in_vain_is_tried_again_when_something_is_released():
 
 
 def test_departures_forget_who_left():
-    view = cluster_view([Node("n", gpus=2)], [Job("r", gpu_s=9, on="n/0"), Job("s", gpu_s=9, on="n/1", phase=Phase.STOPPING)])
+    view = cluster_view(
+        [Node("n", gpus=2)], [Job("r", gpu_s=9, on="n/0"), Job("s", gpu_s=9, on="n/1", phase=Phase.STOPPING)]
+    )
     departures = Departures()
     for job in view.holding():
         departures.put(job, 1.0)

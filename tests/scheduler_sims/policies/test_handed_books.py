@@ -14,7 +14,11 @@ from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.testing import Job, Node, cluster_view
 
 NODES = [Node("a", gpus=4, cpus=16), Node("b", gpus=4, cpus=16), Node("c", gpus=2, cpus=8), Node("d", cpus=8)]
-COSTS = [{}, {"start_s": 0.5, "stop_s": 1.0, "decide_s": 0.25}, {"coalesce_s": 0.5, "restore_s": 2.0, "serial_stop_s": 0.2}]
+COSTS = [
+    {},
+    {"start_s": 0.5, "stop_s": 1.0, "decide_s": 0.25},
+    {"coalesce_s": 0.5, "restore_s": 2.0, "serial_stop_s": 0.2},
+]
 
 
 class FromScratch:
