@@ -11,8 +11,9 @@ import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from emugpu.comparison.arguments import add_arguments
 from emugpu.comparison.on_kubernetes import add_kubernetes, refuse_kubernetes_options, run_on_kubernetes
-from emugpu.comparison.runs import add_arguments, load, meta_of, observed_title, write_files, write_results
+from emugpu.comparison.runs import load, meta_of, observed_title, write_files, write_results
 from emugpu.terminal.console import ProgressBars
 from emulator_runtime.domain.errors import InputError
 from scheduler_sims.clusters.local import LocalOptions

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from emugpu.comparison.runs import add_arguments, load, meta_of, write_results
-from emugpu.terminal.console import ProgressBars
+from emugpu.comparison.arguments import add_arguments
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,6 +17,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0, or 1 if a job failed. Raises errors of the tree."""
+    from emugpu.comparison.runs import load, meta_of, write_results  # `--help` doesn't wait for the simulator
+    from emugpu.terminal.console import ProgressBars
+
     experiment, titles = load(args)
     runs = []
     with ProgressBars(explain=args.explain) as bars:

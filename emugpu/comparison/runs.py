@@ -1,4 +1,4 @@
-"""Arguments, inputs and output files of `emugpu compare` and `emugpu simulate`."""
+"""Inputs and output files of `emugpu compare` and `emugpu simulate`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.fit import Remedy
 from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
-from scheduler_sims.reports.comparison import compare
+from scheduler_sims.reports.comparison import Comparison, compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
 from scheduler_sims.reports.page.html import write_report
 from scheduler_sims.reports.spans_file import write_spans_csv
@@ -26,42 +26,6 @@ THE_CLUSTER = "as its pools are"
 """The cluster's description in reports of a comparison without a cluster file."""
 JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
 _TABLE_WIDTH = 100
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of every command that runs policies."""
-    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
-    parser.add_argument("--cluster", type=Path, metavar="CLUSTER.yaml", help="nodes and costs")
-    parser.add_argument(
-        "--policy",
-        action="append",
-        required=True,
-        metavar="NAME",
-        help="a policy (see `emugpu policies`), with options as las:threshold_s=300, or your own as my_policy.py:MyPolicy; "
-        "repeat it for several",
-    )
-    parser.add_argument(
-        "--estimates",
-        default="oracle",
-        metavar="KIND",
-        help="what policies know of run times: oracle, error:SIGMA (such as error:0.2) or none (default oracle)",
-    )
-    parser.add_argument(
-        "--stretch",
-        type=float,
-        default=1.0,
-        metavar="F",
-        help="multiply all submit times and durations, so that the costs of starting jobs matter less (default 1)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers (default 0)")
-    parser.add_argument(
-        "--profiles", type=Path, metavar="FILE.json", help="profiles to use in addition to the bundled ones"
-    )
-    parser.add_argument(
-        "--out", type=folder, metavar="DIR", help="directory for report.html, jobs.csv and summary.json"
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
-    parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")
 
 
 def load(
@@ -110,13 +74,6 @@ def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
         raise InputError("--out", f"can't write to {out}: {error.strerror}; choose another output folder") from error
 
 
-def folder(text: str) -> Path:
-    """The type of --out for argparse: a path that is not empty."""
-    if not text:
-        raise argparse.ArgumentTypeError("is empty; name a folder ('.' is this one)")
-    return Path(text)
-
-
 def inputs_of(args: argparse.Namespace) -> list[tuple[str, Path]]:
     """Descriptions and paths of the files that the run reads."""
     policies = [("a policy file", path) for text in args.policy if (path := policy_file(text)) is not None]
@@ -150,7 +107,7 @@ def write_results(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dic
         else:
             print_comparison(comparison, result_console(_TABLE_WIDTH))
     finally:  # if the output can't be printed, the files have the results
-        write_files(args, runs, meta)
+        _write_files(args, runs, meta, comparison)
     if args.out is not None and not args.json:
         print(f"report: {args.out / REPORT}   jobs: {args.out / JOBS}")
     return int(any(job.status == "failed" for run in runs for job in run.jobs))
@@ -158,8 +115,13 @@ def write_results(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dic
 
 def write_files(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> None:
     """Writes report, jobs, spans and summary of the runs so far into the directory of --out, if given."""
+    _write_files(args, runs, meta, compare(runs))
+
+
+def _write_files(
+    args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any], comparison: Comparison
+) -> None:
     if args.out is not None:
-        comparison = compare(runs)
         write_jobs_csv(args.out / JOBS, runs)
         write_spans_csv(args.out / SPANS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)

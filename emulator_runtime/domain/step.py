@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 from emulator_runtime.domain.units import to_ns
+
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,26 @@ class StepTimes:
 
     def steps_issued(self, first: int, elapsed_ns: int) -> int:
         """How many steps of a run that began at step `first` have been issued by the time `elapsed_ns`."""
-        return bisect_right(range(self.steps - first), elapsed_ns, key=lambda index: self.issue_ns(first, index))
+        return self._count(first, elapsed_ns, lambda index: self.issue_ns(first, index))
 
     def steps_done(self, first: int, elapsed_ns: int) -> int:
         """How many steps of a run that began at step `first` have ended `elapsed_ns` after its start."""
-        return bisect_right(range(self.steps - first), elapsed_ns, key=lambda index: self.end_ns(first, index + 1))
+        return self._count(first, elapsed_ns, lambda index: self.end_ns(first, index + 1))
+
+    def _count(self, first: int, elapsed_ns: int, time_ns: Callable[[int], int]) -> int:
+        """How many of the steps from `first` on have reached a point by the time `elapsed_ns`; each reaches it at `time_ns`.
+
+        Steps are almost equally long, so a guess is nearly right. A search among all of them asks for more times.
+        """
+        steps = self.steps - first
+        each_ns = max(self.total_device_ns // self.steps + self.stages.exchange_ns, self.prepared_ns) + self.host_ns
+        if each_ns > 0:
+            count = min(max(elapsed_ns // each_ns, 0), steps)
+            for _ in range(_TRIES):
+                if count > 0 and time_ns(count - 1) > elapsed_ns:
+                    count -= 1
+                elif count < steps and time_ns(count) <= elapsed_ns:
+                    count += 1
+                else:
+                    return count
+        return bisect_right(range(steps), elapsed_ns, key=time_ns)

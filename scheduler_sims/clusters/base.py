@@ -119,7 +119,7 @@ class Capabilities:
                 "observe it on a local cluster"
             )
         shares = [share for task in allocation.tasks for share in task.shares]
-        shared = [share for share in shares if share.device in self.sharing]
+        shared = [share for share in shares if share.device in self.sharing] if self.sharing else []
         if shared and len(shared) < len(shares):
             return "devices of which some are shared and some exclusive; plan devices of one kind"
         if not shared and any(share.milli != WHOLE_DEVICE_MILLI for share in shares):
@@ -131,6 +131,8 @@ class Capabilities:
 
     def modes_of(self, allocation: Allocation) -> dict[str, str]:
         """How each device of an allocation is shared, by UUID; empty if the job has whole devices for itself."""
+        if not self.sharing:
+            return {}
         uuids = [share.device for task in allocation.tasks for share in task.shares if share.device is not None]
         return {uuid: self.sharing[uuid] for uuid in uuids if uuid in self.sharing}
 

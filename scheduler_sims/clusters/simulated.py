@@ -118,7 +118,7 @@ class SimulatedCluster:
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         nodes = self._truth.cluster.resources if times.stages else ()
-        if sharing or any(task.node in nodes for task in start.allocation.tasks):
+        if sharing or (nodes and any(task.node in nodes for task in start.allocation.tasks)):
             self._shared.begin(start, times, begin_ns, sharing)
         else:
             self._plan_end(run)

@@ -28,8 +28,11 @@ def check_fits(workload: Workload, cluster: ClusterSpec, place: str, remedy: Rem
 
     `place`: of the workload; the line of the job is added where it is known. `remedy`: what to change.
     """
+    known: dict[tuple[Configuration, ...], str] = {}  # most jobs of a trace have one of a few shapes
     for number, job in enumerate(workload.jobs):
-        if reason := misfit(job, cluster):
+        if (reason := known.get(job.configurations)) is None:
+            reason = known[job.configurations] = misfit(job, cluster)
+        if reason:
             where = f"{place}:{workload.lines[number]}" if workload.lines else place
             fix = f"; {remedy(job, cluster)}" if remedy is not None else ""
             raise DoesNotFitError(where, f"job {quoted(job.job_id)} is larger than the cluster: {reason}{fix}")

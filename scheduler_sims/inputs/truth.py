@@ -26,16 +26,22 @@ class Truth:
     def __init__(self, jobs: Mapping[str, JobSpec], profiles: ProfileTable, cluster: ClusterSpec) -> None:
         self._jobs, self._profiles, self.cluster = dict(jobs), profiles, cluster
         self._known: dict[str, dict[_Case, StepTimes]] = {job_id: {} for job_id in jobs}
+        self._durations: dict[tuple[str, str, str | None], float] = {}
 
     def step_times(self, job: JobSpec, allocation: Allocation, steps: int = 0) -> StepTimes:
         """The steps of `job` with `allocation`, on devices that nobody else uses. A gang goes as fast as its slowest task.
 
         `steps`: how many the job has at its end (RunSamples), where another batch size makes them other than those submitted.
         """
-        spread = Spread(len(allocation.tasks[0].shares), len(allocation.tasks))
+        tasks = allocation.tasks
+        spread = Spread(len(tasks[0].shares), len(tasks))
+        if len(tasks) == 1:
+            case = (allocation.configuration, tasks[0].gpu_type, tasks[0].host, spread, allocation.batch_size)
+            times = self._times(job.job_id, case)
+            return times if steps in (0, times.steps) else times.with_steps(steps)
         each = [
             self._times(job.job_id, (allocation.configuration, gpu_type, host, spread, allocation.batch_size))
-            for gpu_type, host in dict.fromkeys((task.gpu_type, task.host) for task in allocation.tasks)
+            for gpu_type, host in dict.fromkeys((task.gpu_type, task.host) for task in tasks)
         ]
         times = each[0] if len(each) == 1 else max(each, key=lambda times: times.end_ns(0, times.steps))
         return times if steps in (0, times.steps) else times.with_steps(steps)
@@ -51,6 +57,12 @@ class Truth:
         `gpu_type` None means its fastest allowed type in the cluster. Infinite where the cluster has no type that the
         configuration allows.
         """
+        durations, key = self._durations, (job_id, configuration, gpu_type)
+        if key not in durations:
+            durations[key] = self._duration_s(job_id, configuration, gpu_type)
+        return durations[key]
+
+    def _duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
         wanted = self._jobs[job_id].configuration(configuration)
         least = HostShare(wanted.cpu_milli, wanted.memory_bytes)
         types, spread = [gpu_type] if gpu_type else self._types_for(wanted), Spread(wanted.gpus, wanted.min_tasks)
@@ -103,12 +115,15 @@ class OpenTruth(Truth):
     def add(self, job: JobSpec) -> None:
         self._known[job.job_id] = {}
         self._jobs[job.job_id] = job
+        self._durations = {}
 
     def forget(self, job: JobSpec) -> None:
         """Unless another one of its name has been added since."""
         if self._jobs.get(job.job_id) is job:
             del self._jobs[job.job_id], self._known[job.job_id]
+            self._durations = {}
 
     def renew(self, cluster: ClusterSpec) -> None:
         """These are the nodes from now on."""
         self.cluster = cluster
+        self._durations = {}

@@ -24,16 +24,11 @@ from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S, to_ns
 from emulator_runtime.domain.wording import quoted
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.inputs import sensitivity
+from scheduler_sims.inputs.like_rows import CPU_CONFIGURATION, DEFAULT_STEPS, GPU_CONFIGURATION, MOST_WHOLE, Likes
 
-DEFAULT_STEPS = 100
-MOST_WHOLE = 10**12
-"""The largest whole number that a row may have, be it of GPUs or steps."""
 _ELASTIC = ("min_gpus", "max_gpus", "max_nodes")
 _STAGES = ("fetch_s", "transfer_s", "exchange_s")
 _WITHOUT_SENSITIVITY = "is for jobs whose speed doesn't depend on their CPUs and memory"
-GPU_CONFIGURATION = "gpu"
-CPU_CONFIGURATION = "cpu"
-
 
 COLUMNS: Mapping[str, str] = {
     "job_id": "name of the job, unique",
@@ -149,12 +144,17 @@ def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[tupl
     first, names = numbered[0]
     header = _header(f"{place}:{first}", names)
     jobs: dict[str, tuple[int, JobSpec]] = {}
+    likes = Likes(header)
     for row, (n, line) in enumerate(numbered[1:]):
-        where = f"{place}:{n}"
-        cells = _cells(where, line)
-        job = _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), where, row, profiles).job()
+        cells = _cells(f"{place}:{n}", line) if '"' in line else line.split(",")
+        job = likes.job(cells, row)
+        if job is None:
+            where = f"{place}:{n}"
+            job = _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), where, row, profiles).job()
+            likes.learn(cells, job)
         if job.job_id in jobs:
-            raise InputError(where, f"job_id {quoted(job.job_id)} is used twice, first in line {jobs[job.job_id][0]}")
+            problem = f"job_id {quoted(job.job_id)} is used twice, first in line {jobs[job.job_id][0]}"
+            raise InputError(f"{place}:{n}", problem)
         jobs[job.job_id] = (n, job)
     if not jobs:
         raise InputError(place, "has a header but no jobs")

@@ -47,7 +47,7 @@ class TaskPlacement:
     @property
     def gpu_type(self) -> str | None:
         """The type of the devices, of MIG instances that differ the slowest; None without devices."""
-        return slowest_type(share.gpu_type for share in self.shares)
+        return slowest_type([share.gpu_type for share in self.shares])
 
     @property
     def host(self) -> HostShare:
@@ -68,12 +68,13 @@ class Allocation:
 
     @property
     def gpus(self) -> int:
-        return sum(len(task.shares) for task in self.tasks)
+        tasks = self.tasks
+        return len(tasks[0].shares) if len(tasks) == 1 else sum(len(task.shares) for task in tasks)
 
     @property
     def gpu_type(self) -> str | None:
         """The type of the devices, of MIG instances that differ the slowest; None without devices."""
-        return slowest_type(share.gpu_type for task in self.tasks for share in task.shares)
+        return slowest_type([share.gpu_type for task in self.tasks for share in task.shares])
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -140,7 +141,7 @@ class Plan:
         state: Any = None,
         reasons: Mapping[str, str] | None = None,
     ) -> Plan:
-        return cls(wake_at_s, state, reasons or _NOTHING, started=dict(allocations))
+        return cls(wake_at_s, state, _NOTHING if reasons is None else reasons, started=dict(allocations))
 
     def evolve(
         self,
@@ -152,7 +153,9 @@ class Plan:
         reasons: Mapping[str, str] | None = None,
     ) -> Plan:
         """The next plan: jobs in `start` start, move or are resized, jobs in `stop` stop, all others continue."""
-        return Plan(wake_at_s, state, reasons or _NOTHING, self, dict(start or {}), frozenset(stop))
+        return Plan(
+            wake_at_s, state, _NOTHING if reasons is None else reasons, self, dict(start or {}), frozenset(stop)
+        )
 
     @cached_property
     def allocations(self) -> Mapping[str, Allocation]:

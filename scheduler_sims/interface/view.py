@@ -123,13 +123,26 @@ class NodeView:
         return self.devices[0].gpu_type if self.devices else None
 
 
+class NodeTable(Mapping[str, NodeView]):
+    """The nodes of a view by name, made when they are asked for.
+
+    `sizes`: a place for what policies compute from the sizes of the nodes alone, such as whether a configuration fits an empty
+    one. None where sizes change without notice (on a node that is closed only what jobs hold counts).
+    """
+
+    def __init__(self, *, constant: bool) -> None:
+        self.sizes: dict[object, Any] | None = {} if constant else None
+
+
 @dataclass(frozen=True)
 class ClusterView:
     """The whole snapshot. `jobs`: submitted jobs that have not ended, in order of submission (time, then row).
 
     `changes`: ids of jobs that changed since the last plan, ended ones included. `triggers`: why the policy is called
     (submitted, finished, failed, stopped, wake, retry; node when nodes change). `plan`: the plan in force. `state`: the
-    `state` of that plan. `round`: the present round, for a policy that has `rounds`.
+    `state` of that plan. `round`: the present round, for a policy that has `rounds`. `changed_nodes`: names of the nodes whose
+    free capacity changed since the last plan, if `nodes` is the object of that plan's view; None: that isn't known. `held`: the
+    allocation of each job that holds resources, in order of submission; None: look at the jobs.
     """
 
     now_s: float
@@ -143,6 +156,8 @@ class ClusterView:
     estimates: Estimates
     observed_steps: Callable[[str], int] = field(repr=False, default=lambda _job: 0)
     round: Round | None = None
+    changed_nodes: frozenset[str] | None = None
+    held: Mapping[str, Allocation] | None = field(repr=False, default=None)
 
     def queued(self) -> list[JobView]:
         """The waiting jobs, in order of submission."""
@@ -150,6 +165,8 @@ class ClusterView:
 
     def holding(self) -> list[JobView]:
         """The jobs that hold resources (starting, running or stopping), in order of submission."""
+        if self.held is not None:
+            return [self.jobs[job_id] for job_id in self.held]
         return [job for job in self.jobs.values() if job.holds_resources]
 
     def attained_gpu_s(self, job: JobView) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler_sims.interface.plan import Allocation, Plan
@@ -28,7 +29,7 @@ class Change:
 def difference(base: Plan, plan: Plan) -> Change:
     """The actions from `base` to `plan`, in the order of `plan`."""
     if plan.base is base:
-        wanted, gone = dict(plan.started), [job for job in base.allocations if job in plan.stopped]
+        wanted, gone = dict(plan.started), _in_order(base.allocations, plan.stopped)
     elif plan.base is None:
         wanted, gone = dict(plan.started), [job for job in base.allocations if job not in plan.started]
     else:
@@ -44,3 +45,12 @@ def difference(base: Plan, plan: Plan) -> Change:
         elif not allocation.same_division(has):
             change.resizes[job_id] = allocation
     return change
+
+
+def _in_order(allocations: Mapping[str, Allocation], job_ids: Iterable[str]) -> list[str]:
+    """Those of the jobs that have an allocation, in the order of the allocations."""
+    present = [job_id for job_id in job_ids if job_id in allocations]
+    if len(present) < 2:
+        return present
+    gone = set(present)
+    return [job_id for job_id in allocations if job_id in gone]

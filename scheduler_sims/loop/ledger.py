@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.units import gib
 from scheduler_sims.clusters.open import NodeState
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
-from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, TaskPlacement
-from scheduler_sims.interface.view import DeviceView, NodeView
+from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.interface.view import DeviceView, NodeTable, NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +23,34 @@ class Shortage:
 
 
 class NodeLedger:
-    """Free resources of one node; `view` is rebuilt only after a change."""
+    """Free resources of one node; `view` and its devices are rebuilt only after a change."""
+
+    __slots__ = (
+        "_absent",
+        "_devices",
+        "_free_memory",
+        "_free_milli",
+        "_holders",
+        "_types",
+        "_view",
+        "free_cpu_milli",
+        "free_memory_bytes",
+        "spec",
+        "state",
+    )
 
     def __init__(self, state: NodeState) -> None:
         self.state = state
         self.spec = spec = state.spec
         self.free_cpu_milli = spec.cpu_milli
         self.free_memory_bytes = spec.memory_bytes
-        self._holders: dict[str, dict[str, tuple[int, int]]] = {device.uuid: {} for device in spec.devices}
-        self._types = {device.uuid: device.gpu_type for device in spec.devices}
-        self._usable = {device.uuid: device.usable_memory_bytes for device in spec.devices}
+        uuids = [(device.uuid, device) for device in spec.devices]
+        self._holders: dict[str, dict[str, tuple[int, int]]] = {uuid: {} for uuid, _ in uuids}
+        self._types = {uuid: device.gpu_type for uuid, device in uuids}
+        self._free_milli = dict.fromkeys(self._types, WHOLE_DEVICE_MILLI)
+        self._free_memory = {uuid: device.usable_memory_bytes for uuid, device in uuids}
         self._absent: frozenset[str] | None = None
+        self._devices: dict[str, DeviceView] = {}
         self._view: NodeView | None = None
 
     @property
@@ -42,21 +61,23 @@ class NodeLedger:
 
     def copy(self) -> NodeLedger:
         """An independent copy on which a plan can be tried."""
-        twin = NodeLedger(self.state)
+        twin = NodeLedger.__new__(NodeLedger)
+        twin.state, twin.spec, twin._types = self.state, self.spec, self._types
         twin.free_cpu_milli, twin.free_memory_bytes = self.free_cpu_milli, self.free_memory_bytes
-        twin._holders = {uuid: dict(holders) for uuid, holders in self._holders.items()}
+        twin._holders = {uuid: dict(holders) if holders else {} for uuid, holders in self._holders.items()}
+        twin._free_milli, twin._free_memory = dict(self._free_milli), dict(self._free_memory)
         twin._absent = self._absent_devices()
+        twin._devices, twin._view = dict(self._devices), None
         return twin
 
-    def free_milli(self, uuid: str) -> int:
-        return WHOLE_DEVICE_MILLI - sum(milli for milli, _ in self._holders[uuid].values())
-
-    def free_device_memory(self, uuid: str) -> int:
-        return self._usable[uuid] - sum(memory for _, memory in self._holders[uuid].values())
-
-    def _has_place(self, uuid: str) -> bool:
-        """Whether another job may hold the device."""
-        return not self.spec.replicas or len(self._holders[uuid]) < self.spec.replicas
+    def _fits(self, uuid: str, share: DeviceShare) -> bool:
+        """Whether a device of the node has room for the share."""
+        return (
+            self._types.get(uuid) == share.gpu_type
+            and self._free_milli[uuid] >= share.milli
+            and self._free_memory[uuid] >= share.memory_bytes
+            and (not self.spec.replicas or len(self._holders[uuid]) < self.spec.replicas)
+        )
 
     def resolve(self, task: TaskPlacement, *, held: bool = False) -> TaskPlacement | None:
         """The task with all devices named, or None if it doesn't fit the node now.
@@ -68,25 +89,22 @@ class NodeLedger:
         if self.state.closed and not held:
             return None
         taken = set() if held else self._out_of_use()
+        named = True
         shares = []
         for share in task.shares:
-            names = [share.device] if share.device else list(self._types)
-            fitting = (
-                uuid
-                for uuid in names
-                if uuid in self._types
-                and uuid not in taken
-                and self._types[uuid] == share.gpu_type
-                and self._has_place(uuid)
-                and self.free_milli(uuid) >= share.milli
-                and self.free_device_memory(uuid) >= share.memory_bytes
-            )
-            uuid = next(fitting, None)
-            if uuid is None:
-                return None
+            uuid = share.device
+            if uuid:
+                if uuid in taken or not self._fits(uuid, share):
+                    return None
+            else:
+                named = False
+                uuid = next((each for each in self._types if each not in taken and self._fits(each, share)), None)
+                if uuid is None:
+                    return None
+                share = replace(share, device=uuid)
             taken.add(uuid)
-            shares.append(replace(share, device=uuid))
-        return replace(task, shares=tuple(shares))
+            shares.append(share)
+        return task if named else replace(task, shares=tuple(shares))
 
     def shortage(self, task: TaskPlacement) -> Shortage:
         """Why `resolve` returns None for the task."""
@@ -104,11 +122,7 @@ class NodeLedger:
         of_type = sum(gpu_type == task.gpu_type for gpu_type in self._types.values())
         out_of_use = self._out_of_use()
         free_gpus = sum(
-            gpu_type == task.gpu_type
-            and uuid not in out_of_use
-            and self._has_place(uuid)
-            and self.free_milli(uuid) >= task.shares[0].milli
-            and self.free_device_memory(uuid) >= task.shares[0].memory_bytes
+            gpu_type == task.gpu_type and uuid not in out_of_use and self._fits(uuid, task.shares[0])
             for uuid, gpu_type in self._types.items()
         )
         gpus = len(task.shares)
@@ -121,22 +135,33 @@ class NodeLedger:
         self.free_cpu_milli -= task.cpu_milli
         self.free_memory_bytes -= task.memory_bytes
         for share in task.shares:
-            assert share.device is not None
+            uuid = share.device
+            assert uuid is not None
             # Tasks of one job may share a device: what they hold adds up.
-            milli, memory_bytes = self._holders[share.device].get(job_id, (0, 0))
-            self._holders[share.device][job_id] = (milli + share.milli, memory_bytes + share.memory_bytes)
-            if self._absent and share.device in self._absent:  # the job runs there, so another device is absent
+            milli, memory_bytes = self._holders[uuid].get(job_id, (0, 0))
+            self._holders[uuid][job_id] = (milli + share.milli, memory_bytes + share.memory_bytes)
+            self._free_milli[uuid] -= share.milli
+            self._free_memory[uuid] -= share.memory_bytes
+            self._devices.pop(uuid, None)
+            if self._absent and uuid in self._absent:  # the job runs there, so another device is absent
                 self._absent = None
+                self._devices.clear()
         self._view = None
 
     def release(self, job_id: str, task: TaskPlacement) -> None:
         self.free_cpu_milli += task.cpu_milli
         self.free_memory_bytes += task.memory_bytes
         for share in task.shares:
-            assert share.device is not None
-            milli, memory_bytes = self._holders[share.device].pop(job_id)
+            uuid = share.device
+            assert uuid is not None
+            milli, memory_bytes = self._holders[uuid].pop(job_id)
             if milli > share.milli:
-                self._holders[share.device][job_id] = (milli - share.milli, memory_bytes - share.memory_bytes)
+                self._holders[uuid][job_id] = (milli - share.milli, memory_bytes - share.memory_bytes)
+                memory_bytes = share.memory_bytes
+                milli = share.milli
+            self._free_milli[uuid] += milli
+            self._free_memory[uuid] += memory_bytes
+            self._devices.pop(uuid, None)
         self._view = None
 
     def _out_of_use(self) -> set[str]:
@@ -149,6 +174,8 @@ class NodeLedger:
         Example: if the kubelet offers 6 of 8 free devices, `absent` is 2 and the last two are absent. They stay so when other
         devices become free: a plan that was made before must not find other devices absent.
         """
+        if not self.state.absent:
+            return frozenset()
         if self._absent is None:
             healthy = [uuid for uuid in self._types if uuid not in self.state.unhealthy]
             by_use = sorted(healthy, key=lambda uuid: not self._holders[uuid])  # those with holders first
@@ -158,39 +185,66 @@ class NodeLedger:
     def view(self) -> NodeView:
         if self._view is None:
             out_of_use, closed = self._out_of_use(), self.state.closed
-            devices = tuple(
-                DeviceView(
-                    uuid=device.uuid,
-                    index=device.index,
-                    gpu_type=device.gpu_type,
-                    usable_memory_bytes=device.usable_memory_bytes,
-                    free_milli=self.free_milli(device.uuid),
-                    free_memory_bytes=self.free_device_memory(device.uuid),
-                    holders=tuple(self._holders[device.uuid]),
-                    healthy=device.uuid not in out_of_use,
-                    sharing=self.spec.sharing,
-                    replicas=self.spec.replicas,
-                )
-                for device in self.spec.devices
-            )
+            devices = self._devices
+            for device in self.spec.devices if len(devices) < len(self._types) else ():
+                uuid = device.uuid
+                if uuid not in devices:
+                    devices[uuid] = self._device_view(device, uuid, healthy=uuid not in out_of_use)
             self._view = NodeView(
                 name=self.spec.name,
                 cpu_milli=self.spec.cpu_milli - (self.free_cpu_milli if closed else 0),
                 memory_bytes=self.spec.memory_bytes - (self.free_memory_bytes if closed else 0),
                 free_cpu_milli=0 if closed else self.free_cpu_milli,
                 free_memory_bytes=0 if closed else self.free_memory_bytes,
-                devices=devices,
+                devices=tuple([devices[uuid] for uuid in self._types]),
                 labels=self.spec.labels,
             )
         return self._view
 
+    def _device_view(self, device: Device, uuid: str, *, healthy: bool) -> DeviceView:
+        return DeviceView(
+            uuid=uuid,
+            index=device.index,
+            gpu_type=device.gpu_type,
+            usable_memory_bytes=device.usable_memory_bytes,
+            free_milli=self._free_milli[uuid],
+            free_memory_bytes=self._free_memory[uuid],
+            holders=tuple(self._holders[uuid]),
+            healthy=healthy,
+            sharing=self.spec.sharing,
+            replicas=self.spec.replicas,
+        )
+
+
+class _Nodes(NodeTable):
+    """The nodes as policies see them; each view is made when it is asked for."""
+
+    def __init__(self, nodes: Mapping[str, NodeLedger]) -> None:
+        super().__init__(constant=not any(node.state.closed for node in nodes.values()))
+        self._nodes = nodes
+
+    def __getitem__(self, name: str) -> NodeView:
+        return self._nodes[name].view()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
 
 class Ledger:
-    """The ledgers of all nodes of a cluster."""
+    """The ledgers of all nodes of a cluster. `changed`: nodes whose resources were taken or released since it was emptied.
 
-    def __init__(self, nodes: Mapping[str, NodeLedger], borrowed: Iterable[str] = ()) -> None:
-        self._nodes = dict(nodes)
-        self._borrowed = set(borrowed)  # nodes that a copy shares with its original until the copy changes them
+    A ledger with a `base` is a sketch: it has a node of its own where it differs from the base.
+    """
+
+    def __init__(self, nodes: Mapping[str, NodeLedger], base: Mapping[str, NodeLedger] | None = None) -> None:
+        self._own = dict(nodes)
+        self._base = base
+        self._all: Mapping[str, NodeLedger] = self._own if base is None else ChainMap(self._own, base)  # type: ignore[arg-type]
+        self._views: _Nodes | None = None
+        self.changed = set(self._own)
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Ledger:
@@ -211,9 +265,9 @@ class Ledger:
                 state = found.get(task.node)
                 devices = {share.device for share in task.shares}
                 if state is None:
-                    found[task.node] = replace(self._nodes[task.node].state, closed=True)
+                    found[task.node] = replace(self._all[task.node].state, closed=True)
                 elif lost := devices - {device.uuid for device in state.spec.devices}:
-                    found[task.node] = _with_lost(state, self._nodes[task.node].spec, lost)
+                    found[task.node] = _with_lost(state, self._all[task.node].spec, lost)
         ledger = Ledger.of_states(found.values())
         for job_id, allocation in holders.items():
             ledger.take(job_id, allocation)
@@ -221,7 +275,7 @@ class Ledger:
 
     def without(self, leaving: Iterable[tuple[str, Allocation]]) -> Ledger:
         """A copy without these holders: the resources that are free once they have stopped."""
-        sketch = Ledger(self._nodes, borrowed=self._nodes)
+        sketch = Ledger({}, base=self._all)
         for job_id, allocation in leaving:
             sketch.release(job_id, allocation)
         return sketch
@@ -234,13 +288,15 @@ class Ledger:
         sketch = self.without([]) if len(allocation.tasks) > 1 else self
         tasks: list[TaskPlacement] = []
         for task in allocation.tasks:
-            resolved = sketch._nodes[task.node].resolve(task, held=held) if task.node in sketch._nodes else None
+            node = sketch._look(task.node)
+            resolved = node.resolve(task, held=held) if node is not None else None
             if resolved is None:
                 return None
             if sketch is not self:
-                sketch._own(task.node).take("", resolved)
+                sketch._node(task.node).take("", resolved)
             tasks.append(resolved)
-        return replace(allocation, tasks=tuple(tasks))
+        same = all(resolved is task for resolved, task in zip(tasks, allocation.tasks, strict=True))
+        return allocation if same else replace(allocation, tasks=tuple(tasks))
 
     def shortage(self, allocation: Allocation) -> Shortage:
         """Why `resolve` returns None: the node of the first task that doesn't fit, and the resource that is short there.
@@ -248,7 +304,7 @@ class Ledger:
         For example: "n1, where it does not fit beside the rest: it needs 8 CPUs, 2 of the node's 2 are free".
         """
         for task in allocation.tasks:
-            node = self._nodes.get(task.node)
+            node = self._look(task.node)
             if node is None:
                 return Shortage(f"{task.node!r}, which is no node of the cluster; see ClusterView.nodes", never=True)
             if node.resolve(task) is None:
@@ -258,11 +314,11 @@ class Ledger:
 
     def take(self, job_id: str, allocation: Allocation) -> None:
         for task in allocation.tasks:
-            self._own(task.node).take(job_id, task)
+            self._node(task.node).take(job_id, task)
 
     def release(self, job_id: str, allocation: Allocation) -> None:
         for task in allocation.tasks:
-            self._own(task.node).release(job_id, task)
+            self._node(task.node).release(job_id, task)
 
     def resize(self, job_id: str, old: Allocation, new: Allocation) -> None:
         """Change a holder's CPUs and host memory."""
@@ -271,17 +327,25 @@ class Ledger:
 
     def open_nodes(self) -> tuple[NodeSpec, ...]:
         """The nodes that are open or have holders."""
-        nodes = self._nodes.values()
-        return tuple(node.spec for node in nodes if not node.state.closed or node.held)
+        return tuple(node.spec for node in self._all.values() if not node.state.closed or node.held)
 
-    def views(self) -> dict[str, NodeView]:
-        return {name: node.view() for name, node in self._nodes.items()}
+    def views(self) -> NodeTable:
+        """The present state of all nodes, always the same object."""
+        if self._views is None:
+            self._views = _Nodes(self._all)
+        return self._views
 
-    def _own(self, name: str) -> NodeLedger:
-        if name in self._borrowed:
-            self._nodes[name] = self._nodes[name].copy()
-            self._borrowed.discard(name)
-        return self._nodes[name]
+    def _look(self, name: str) -> NodeLedger | None:
+        """The node, not to be changed."""
+        node = self._own.get(name)
+        return node if node is not None or self._base is None else self._base.get(name)
+
+    def _node(self, name: str) -> NodeLedger:
+        """The node, to be changed."""
+        self.changed.add(name)
+        if self._base is not None and name not in self._own:
+            self._own[name] = self._base[name].copy()
+        return self._own[name]
 
 
 def _with_lost(state: NodeState, before: NodeSpec, lost: set[str | None]) -> NodeState:

@@ -8,7 +8,7 @@ for the moment is retried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -70,6 +70,8 @@ class SchedulerLoop:
         self.books = JobBooks(jobs, spec, keeps_records=not ending.endless)
         self._at_once = Counter(job.submit_s for job in jobs)
         self.books.waiting.sort(key=lambda job: (self._arrival_ns(job), job.submit_s, job.row), reverse=True)
+        self._next_arrival: tuple[JobSpec, int] | None = None
+        self._jobs_view = MappingProxyType(self.books.views)
         self._ledger = Ledger.of(spec)
         self.state: object = None
         self._wake_ns: int | None = None
@@ -129,7 +131,12 @@ class SchedulerLoop:
             self._absorb(self._cluster.wait(end_ns if submit_ns is None else min(end_ns, submit_ns)))
 
     def _next_submit(self) -> int | None:
-        return self._arrival_ns(self.books.waiting[-1]) if self.books.waiting else None
+        if not self.books.waiting:
+            return None
+        job = self.books.waiting[-1]
+        if self._next_arrival is None or self._next_arrival[0] is not job:
+            self._next_arrival = job, self._arrival_ns(job)
+        return self._next_arrival[1]
 
     def _arrival_ns(self, job: JobSpec) -> int:
         """When the loop learns of a submission: jobs of one instant together, `serial_submit_s` later for each further job."""
@@ -144,7 +151,7 @@ class SchedulerLoop:
         for event in events:
             self._note(event)
         now_ns = self._cluster.now_ns()
-        while self.books.waiting and self._arrival_ns(self.books.waiting[-1]) <= now_ns:
+        while (submit_ns := self._next_submit()) is not None and submit_ns <= now_ns:
             job = self.books.waiting.pop()
             self.books.submit(job)
             self._changed(job.job_id, "submitted")
@@ -188,8 +195,7 @@ class SchedulerLoop:
 
     def _renew(self, states: tuple[NodeState, ...]) -> None:
         """Replace the nodes. Jobs on a removed node are stopped, since Kubernetes would wait for the node to return."""
-        views = self.books.views.values()
-        held = {view.job_id: view.allocation for view in views if view.allocation is not None}
+        held = dict(self.books.held)
         self._ledger = self._ledger.renewed(states, held)
         self.books.renew(states)
         names = {state.spec.name for state in states}
@@ -229,9 +235,8 @@ class SchedulerLoop:
         if self._listeners.decided is None:
             return
         decision.at_s, decision.triggers = to_s(began_ns), tuple(sorted(triggers))
-        views = self.books.views.values()
-        decision.queued = sum(view.queued for view in views)
-        decision.holding = len(views) - decision.queued
+        decision.holding = len(self.books.held)
+        decision.queued = len(self.books.views) - decision.holding
         decision.took_s = to_s(self._cluster.now_ns() - began_ns)
         self._listeners.decided(decision)
 
@@ -244,6 +249,7 @@ class SchedulerLoop:
         view = self._view(decided_ns)
         self._changes, self._triggers = set(), set()
         plan = self._ask(view)
+        change = difference(view.plan, plan)  # before any event: the view is the loop's books
         self.decisions += 1
         self.state = plan.state
         self._wake_ns = next_wake_ns(plan.wake_at_s, view.round, view.now_s)
@@ -253,22 +259,22 @@ class SchedulerLoop:
         effective_ns = decided_ns + to_ns(self._costs.decide_s)
         self._decide_lags.add(max(0, self._cluster.now_ns() - effective_ns))
         self._absorb_until(effective_ns)
-        change = self._change(view.plan, plan)
+        change = self._applicable(change)
         self._stop(change.stops)
         self._start(change.starts, self._resize(change.resizes))
         if not self._ending.endless:
             self._check_idle_plans(view)
 
-    def _change(self, base: Plan, plan: Plan) -> Change:
-        """The actions of the plan.
+    def _applicable(self, change: Change) -> Change:
+        """The actions of a plan that still make sense when it takes effect.
 
         In an endless loop a plan is dropped if nodes changed while it was made, and jobs that have left since are skipped.
         """
         if not self._ending.endless:
-            return difference(base, plan)
+            return change
         if str(Happening.NODES) in self._triggers:
             return Change([])
-        change, present = difference(base, plan), self.books.views
+        present = self.books.views
         return Change(
             change.stops,
             {job_id: wanted for job_id, wanted in change.starts.items() if job_id in present},
@@ -289,6 +295,7 @@ class SchedulerLoop:
             return self._checked_plan(view)
         except PolicyError:
             self._changes |= view.changes  # the next view must contain them too
+            self._ledger.changed |= view.changed_nodes or set()
             raise
         finally:
             self.asking = False
@@ -312,23 +319,22 @@ class SchedulerLoop:
         return plan
 
     def _view(self, now_ns: int) -> ClusterView:
-        live = {
-            job_id: view.allocation
-            for job_id, view in self.books.views.items()
-            if view.allocation is not None and view.phase is not Phase.STOPPING
-        }
+        """The present state. It shows the loop's own books, so it is valid only while the policy makes its plan."""
+        changed, self._ledger.changed = self._ledger.changed, set()
         return ClusterView(
             now_s=to_s(now_ns),
             triggers=frozenset(self._triggers),
-            nodes=MappingProxyType(self._ledger.views()),
-            jobs=MappingProxyType(self.books.views),
+            nodes=self._ledger.views(),
+            jobs=self._jobs_view,
             changes=frozenset(self._changes),
-            plan=Plan.full(live),
+            plan=Plan(started=self.books.live),
             state=self.state,
             costs=self._costs,
             estimates=self._estimates,
             observed_steps=self._cluster.steps_done,
             round=self._rounds.at(to_s(now_ns)) if self._rounds is not None else None,
+            changed_nodes=frozenset(changed),
+            held=self.books.held,
         )
 
     def _stop(self, job_ids: Sequence[str]) -> None:
@@ -379,7 +385,7 @@ class SchedulerLoop:
         return True
 
     def _check_divisions(self, due: Sequence[Division]) -> None:
-        sketch = self._ledger.without([*self._stopping(), *((one.job_id, one.old) for one in due)])
+        sketch = self._ledger.without([*self.books.leaving.items(), *((one.job_id, one.old) for one in due)])
         for one in due:
             if sketch.resolve(one.new) is None:
                 raise PlanRefusedError(
@@ -389,19 +395,16 @@ class SchedulerLoop:
                 )
             sketch.take(one.job_id, one.new)
 
-    def _stopping(self) -> list[tuple[str, Allocation]]:
-        views = self.books.views.items()
-        return [(j, v.allocation) for j, v in views if v.phase is Phase.STOPPING and v.allocation is not None]
-
     def _start(self, starts: dict[str, Allocation], undivided: Sequence[Division]) -> None:
         """Start the jobs whose resources are free. `undivided`: divisions that wait for stopping jobs."""
         if not starts:
             return
         views = self.books.views
-        sketch = self._ledger.without([*self._stopping(), *((one.job_id, one.old) for one in undivided)])
+        leaving = [*self._leaving_from(starts), *((one.job_id, one.old) for one in undivided)]
+        free, ready = self._ledger.without([]), dict[str, Allocation]()
+        sketch = self._ledger.without(leaving) if leaving else free
         for one in undivided:
             sketch.take(one.job_id, one.new)
-        free, ready = self._ledger.without([]), dict[str, Allocation]()
         for job_id, allocation in starts.items():
             check_allocation(self.books.specs.get(job_id), job_id, allocation)
             if job_id not in views or not views[job_id].queued:
@@ -414,14 +417,21 @@ class SchedulerLoop:
             if refusal := self._cluster.capabilities.refusal(self.books.specs[job_id], planned):
                 raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
             sketch.take(job_id, planned)
-            resolved = free.resolve(allocation)
-            if resolved is not None:  # else: a stopping job still holds its place
+            if sketch is free:
+                ready[job_id] = planned
+            elif (resolved := free.resolve(allocation)) is not None:  # else: a stopping job still holds its place
                 free.take(job_id, resolved)
                 ready[job_id] = resolved
         later_tasks = sum(len(resolved.tasks) for resolved in ready.values())
         for job_id, resolved in ready.items():
             later_tasks -= len(resolved.tasks)
             self._begin(job_id, resolved, later_tasks)
+
+    def _leaving_from(self, starts: Mapping[str, Allocation]) -> list[tuple[str, Allocation]]:
+        """The stopping jobs on the nodes that these allocations name."""
+        leaving = self.books.leaving
+        names = {task.node for allocation in starts.values() for task in allocation.tasks} if leaving else set()
+        return [(job_id, a) for job_id, a in leaving.items() if any(task.node in names for task in a.tasks)]
 
     def _begin(self, job_id: str, allocation: Allocation, later_tasks: int) -> None:
         """`later_tasks`: number of tasks that the same plan starts after this job."""
@@ -442,7 +452,7 @@ class SchedulerLoop:
         self._decision.started[job_id] = allocation
 
     def _anything_runs(self) -> bool:
-        return any(view.holds_resources for view in self.books.views.values())
+        return bool(self.books.held)
 
     def _starvation(self) -> str:
         stuck = list(self.books.views)

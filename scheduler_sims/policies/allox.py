@@ -6,8 +6,8 @@ CPUs, so that the GPUs are free for jobs that gain much. The matching itself is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from math import ceil, inf
 from typing import ClassVar
@@ -15,6 +15,7 @@ from typing import ClassVar
 from emulator_runtime.domain.errors import InputError, PolicyError
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.policies.handed import Handed, taken
 from scheduler_sims.policies.machines import Kind, Machine, kinds_of, left_s, machines_of, whole_s
 from scheduler_sims.policies.matching import load_solver, match
 from scheduler_sims.policies.placing import FreeSpace
@@ -47,41 +48,51 @@ class Allox:
         self.max_candidates = max_candidates
 
     def plan(self, view: ClusterView) -> Plan:
-        """Starts jobs on free machines. Raises PolicyError for jobs of several GPUs and for unusable estimates."""
+        """Starts jobs on free machines. Raises PolicyError for jobs of several GPUs and for unusable estimates.
+
+        A matching starts jobs on free machines only. While none is free, it is made only for its reasons, if somebody reads them.
+        """
         service = _Service.now(view) if self.alpha < 1 else None
+        times = _times(view, view.state if isinstance(view.state, Handed) else None)
         waiting = view.queued()
         starts: dict[str, Allocation] = {}
-        reasons: dict[str, str] = {}
+        reasons: Mapping[str, str] = {}
         if waiting:
             machines = machines_of(view)
-            for share in _doubled(self.alpha):
-                eligible = service.least_served(waiting, share) if service else waiting
-                starts, reasons = self._start(view, machines, eligible)
-                if starts:
-                    break
-        return view.plan.evolve(start=starts, state=service, reasons=reasons)
+            if not any(machine.free for machine in machines):
+                _refuse_unplaceable(waiting, times)
+                run_s = times.of(waiting)
+                reasons = LaterReasons(lambda: self._start(view, machines, waiting, run_s)[1])
+            else:
+                for share in _doubled(self.alpha):
+                    eligible = service.least_served(waiting, share) if service else waiting
+                    _refuse_unplaceable(eligible, times)
+                    starts, reasons = self._start(view, machines, eligible, times.of(eligible))
+                    if starts:
+                        break
+        return view.plan.evolve(start=starts, state=service or Handed([times]), reasons=reasons)
 
     def _start(
-        self, view: ClusterView, machines: Sequence[Machine], jobs: Sequence[JobView]
+        self, view: ClusterView, machines: Sequence[Machine], jobs: Sequence[JobView], times: Sequence[Sequence[float]]
     ) -> tuple[dict[str, Allocation], dict[str, str]]:
-        """The first job of each free machine; a reason for each of them and for the first waiting job."""
+        """The first job of each free machine; a reason for each of them and for the first waiting job. `times`: remaining run
+        times by kind of machine and job."""
         kinds = kinds_of(view)
-        times = [[left_s(view, job, whole_s(view, job, kind)) for job in jobs] for kind in kinds]
-        _refuse_unplaceable(jobs, times)
         # Fewer candidates than free machines would leave machines idle until the next event.
         most = max(self.max_candidates, sum(m.free for m in machines)) if self.max_candidates else 0
         chosen = _candidates(kinds, times, most)
         jobs = [jobs[index] for index in chosen]
         run_s = {number: [of_kind[index] for index in chosen] for number, of_kind in enumerate(times)}
-        queues = match([kinds.index(m.kind) for m in machines], [m.ready_s for m in machines], run_s)
-        space = FreeSpace.now(view)
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        queues = match([numbers[m.kind] for m in machines], [m.ready_s for m in machines], run_s)
+        space = FreeSpace.now(view) if any(machine.free for machine in machines) else None
         starts: dict[str, Allocation] = {}
         reasons: dict[str, str] = {}
         waits: list[tuple[JobView, str]] = []
         for queue in queues:
             machine = machines[queue.machine]
             for ahead, job in enumerate(jobs[index] for index in queue.jobs):
-                allocation = machine.place(space, job) if machine.free and not ahead else None
+                allocation = machine.place(space, job) if space and machine.free and not ahead else None
                 if allocation:
                     starts[job.job_id] = allocation
                     reasons[job.job_id] = f"matched to {machine.name}, where {len(queue.jobs) - 1} jobs are to follow"
@@ -91,6 +102,56 @@ class Allox:
             head, why = min(waits, key=lambda wait: wait[0].order)
             reasons[head.job_id] = why
         return starts, reasons
+
+
+@dataclass(slots=True)
+class _Times:
+    """Remaining run times of the waiting jobs, by kind of machine; they don't change while a job waits."""
+
+    kinds: list[Kind]
+    left_s: dict[str, list[float]] = field(default_factory=dict)
+
+    def of(self, jobs: Sequence[JobView]) -> list[list[float]]:
+        """For each kind, the times of these jobs."""
+        each = [self.left_s[job.job_id] for job in jobs]
+        return [[times[number] for times in each] for number in range(len(self.kinds))]
+
+
+def _times(view: ClusterView, last: Handed[_Times] | None) -> _Times:
+    kinds, times = kinds_of(view), taken(last)
+    changed: Iterable[str] = sorted(view.changes)  # so that of two jobs that can't be placed always the same is named
+    if times is None or times.kinds != kinds:
+        times, changed = _Times(kinds), view.jobs
+    for job_id in changed:
+        job = view.jobs.get(job_id)
+        if job is not None and job.queued:
+            times.left_s[job_id] = [left_s(view, job, whole_s(view, job, kind)) for kind in kinds]
+        else:
+            times.left_s.pop(job_id, None)
+    return times
+
+
+class LaterReasons(Mapping[str, str]):
+    """Reasons that are computed when they are read."""
+
+    def __init__(self, compute: Callable[[], Mapping[str, str]]) -> None:
+        self._compute = compute
+        self._reasons: Mapping[str, str] | None = None
+
+    @property
+    def _known(self) -> Mapping[str, str]:
+        if self._reasons is None:
+            self._reasons = self._compute()
+        return self._reasons
+
+    def __getitem__(self, job_id: str) -> str:
+        return self._known[job_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 @dataclass(frozen=True)
@@ -138,9 +199,9 @@ def _doubled(share: float) -> Iterator[float]:
     yield 1.0
 
 
-def _refuse_unplaceable(jobs: Sequence[JobView], times: Sequence[Sequence[float]]) -> None:
-    for index, job in enumerate(jobs):
-        if all(of_kind[index] == inf for of_kind in times):
+def _refuse_unplaceable(jobs: Sequence[JobView], times: _Times) -> None:
+    for job in jobs:
+        if min(times.left_s[job.job_id], default=inf) == inf:
             raise PolicyError(
                 f"allox: job {job.job_id!r} can run on no machine of this cluster: GPUs take one-GPU jobs, "
                 "CPU configurations run on nodes without GPUs only; add such nodes or use another policy"

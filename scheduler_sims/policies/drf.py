@@ -7,14 +7,16 @@ Here with equal weights, whole devices, one configuration per job, and without p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heapreplace
 from typing import ClassVar
 
 from scheduler_sims.interface.plan import Allocation, Plan
-from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.interface.view import ClusterView, JobView, NodeTable
+from scheduler_sims.policies.handed import Handed, taken
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.sjf import isolated_s
-from scheduler_sims.policies.waiting import Entry, Order, Scan, Waiting, answer
+from scheduler_sims.policies.waiting import Entry, Lines, Order, Scan, Waiting, answer
 
 
 class DrfFifo:
@@ -46,34 +48,80 @@ class DrfSjf:
         return _serve(view, Order(isolated_s, _user))
 
 
-class DominantShares:
-    """Each user's share of the cluster's GPUs, CPUs and memory, counted over the jobs that hold resources."""
+_Amounts = tuple[int, int, int]
+"""GPUs, thousandths of CPUs, bytes of memory."""
 
-    def __init__(self, view: ClusterView, holders: Iterable[JobView]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    lines: Lines | None
+    holdings: Handed[Holdings] | None
+
+
+class Holdings:
+    """What each user's jobs hold. A resource that a job doesn't state (memory 0) isn't counted."""
+
+    def __init__(self) -> None:
+        self.of_user: dict[str, _Amounts] = {}
+        self._of_job: dict[str, tuple[str, _Amounts]] = {}
+
+    def follow(self, view: ClusterView, changed: Iterable[str]) -> None:
+        """Read these jobs from the view."""
+        for job_id in changed:
+            if (before := self._of_job.pop(job_id, None)) is not None:
+                user, held = before
+                self.of_user[user] = _sum(self.of_user[user], held, -1)
+            job = view.jobs.get(job_id)
+            if job is not None and job.allocation is not None:
+                held = _amounts(job.allocation)
+                self._of_job[job_id] = (job.user, held)
+                self.of_user[job.user] = _sum(self.of_user.get(job.user, _NOTHING), held)
+
+
+_NOTHING = (0, 0, 0)
+
+
+def _amounts(allocation: Allocation) -> _Amounts:
+    tasks = allocation.tasks
+    return allocation.gpus, sum([task.cpu_milli for task in tasks]), sum([task.memory_bytes for task in tasks])
+
+
+def _sum(one: _Amounts, other: _Amounts, sign: int = 1) -> _Amounts:
+    return one[0] + sign * other[0], one[1] + sign * other[1], one[2] + sign * other[2]
+
+
+class DominantShares:
+    """Each user's share of the cluster's GPUs, CPUs and memory, counted over the jobs that hold resources or start now."""
+
+    def __init__(self, view: ClusterView, holdings: Holdings) -> None:
+        self._totals = _totals(view)
+        self._holdings = holdings
+        self._starting: dict[str, _Amounts] = {}
+
+    def add(self, user: str, allocation: Allocation) -> None:
+        """A job of `user` starts."""
+        self._starting[user] = _sum(self._starting.get(user, _NOTHING), _amounts(allocation))
+
+    def of(self, user: str) -> float:
+        """The user's largest share of one resource, 0 to 1."""
+        held = _sum(self._holdings.of_user.get(user, _NOTHING), self._starting.get(user, _NOTHING))
+        return max((h / total for h, total in zip(held, self._totals, strict=True) if total), default=0.0)
+
+
+def _totals(view: ClusterView) -> _Amounts:
+    known = view.nodes.sizes if isinstance(view.nodes, NodeTable) else None
+    if known is None or _totals not in known:
         nodes = view.nodes.values()
-        self._totals = (
+        totals = (
             sum(len(node.devices) for node in nodes),
             sum(node.cpu_milli for node in nodes),
             sum(node.memory_bytes for node in nodes),
         )
-        self._held: dict[str, tuple[int, int, int]] = {}
-        for job in holders:
-            if job.allocation:
-                self.add(job.user, job.allocation)
-
-    def add(self, user: str, allocation: Allocation) -> None:
-        """Adds a job of `user`. A resource that the job doesn't state (memory 0) isn't counted."""
-        gpus, cpu_milli, memory_bytes = self._held.get(user, (0, 0, 0))
-        for task in allocation.tasks:
-            gpus += len(task.shares)
-            cpu_milli += task.cpu_milli
-            memory_bytes += task.memory_bytes
-        self._held[user] = (gpus, cpu_milli, memory_bytes)
-
-    def of(self, user: str) -> float:
-        """The user's largest share of one resource, 0 to 1."""
-        held = self._held.get(user, (0, 0, 0))
-        return max((h / total for h, total in zip(held, self._totals, strict=True) if total), default=0.0)
+        if known is None:
+            return totals
+        known[_totals] = totals
+    found: _Amounts = known[_totals]
+    return found
 
 
 def _user(_view: ClusterView, job: JobView) -> str:
@@ -81,8 +129,14 @@ def _user(_view: ClusterView, job: JobView) -> str:
 
 
 def _serve(view: ClusterView, order: Order) -> Plan:
-    waiting = Waiting(view, view.state, order)
-    shares = DominantShares(view, waiting.holders())
+    memory: _Memory | None = view.state
+    waiting = Waiting(view, memory.lines if memory else None, order)
+    holdings = taken(memory.holdings if memory else None)
+    changed: Iterable[str] = view.changes
+    if holdings is None:
+        holdings, changed = Holdings(), view.jobs
+    holdings.follow(view, changed)
+    shares = DominantShares(view, holdings)
     heads = [head for line in waiting.lines() if (head := _next_of(view, waiting, shares, str(line), 0))]
     heapify(heads)
     scan = Scan({}, [])
@@ -101,7 +155,8 @@ def _serve(view: ClusterView, order: Order) -> Plan:
             heapreplace(heads, follower)
         else:
             heappop(heads)
-    return answer(view, waiting, scan, "its user has the lowest dominant share of those whose next job fits")
+    plan = answer(view, waiting, scan, "its user has the lowest dominant share of those whose next job fits")
+    return replace(plan, state=_Memory(plan.state, Handed([holdings])))
 
 
 def _next_of(

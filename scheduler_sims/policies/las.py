@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from bisect import bisect_left, insort
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import ClassVar
 
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.handed import Handed, taken
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Ranks, Room
+from scheduler_sims.policies.preempting import Departures, Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
 
 _SLACK_S = 1e-6
@@ -21,8 +23,15 @@ _NEVER_S = 1e12
 """Never reached: a threshold of this size switches demotion off, a quantum of this size preemption. Floats of this size still
 resolve seconds."""
 
+_PREEMPTIBLE = 1.0
+"""The rank of all jobs that may be stopped: the one that was submitted last goes first."""
+
 _MIN_RECHECK_S = 1e-3
 """A job whose start is overdue is checked again after this time, not every microsecond."""
+
+
+_MARGIN_S = 1e-3
+"""Times at which jobs will be preemptible are computed in advance, and exactly where they are nearer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,35 @@ class _Memory:
 
     lines: Lines | None
     cpu_s: Mapping[str, float]
+    running: Handed[_Running] | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    """The jobs with resources. `may_stop`: stopping ones, and those of the second queue past their quantum, which will stay
+    preemptible. `soon`: when each other running job will be, about, in order of time. `starting`: jobs that don't run yet."""
+
+    may_stop: Departures = field(default_factory=Departures)
+    soon: list[tuple[float, str]] = field(default_factory=list)
+    starting: set[str] = field(default_factory=set)
+    times: dict[str, float] = field(default_factory=dict)
+
+    def drop(self, job_id: str) -> None:
+        """Forget a job."""
+        self.may_stop.drop(job_id)
+        self.starting.discard(job_id)
+        at_s = self.times.pop(job_id, None)
+        if at_s is not None:
+            del self.soon[bisect_left(self.soon, (at_s, job_id))]
+
+    def expect(self, job_id: str, at_s: float) -> None:
+        """The job will be preemptible at about that time."""
+        self.times[job_id] = at_s
+        insort(self.soon, (at_s, job_id))
+
+    def until(self, at_s: float) -> list[str]:
+        """The jobs that are expected until then, in order of time."""
+        return [job_id for _, job_id in self.soon[: bisect_left(self.soon, (at_s, ""))]]
 
 
 class Las:
@@ -54,30 +92,58 @@ class Las:
         memory: _Memory | None = view.state
         cpu_s = memory.cpu_s if memory else {}
         waiting = Waiting(view, memory.lines if memory else None, Order(lambda v, job: self._queue(v, job, cpu_s)))
-        holders = waiting.holders()
-        running = [job for job in holders if job.phase is not Phase.STOPPING]
-        room = Room(waiting.space, holders, Ranks(self._may_stop(view, running, cpu_s)))
+        running = self._running(view, memory.running if memory else None, cpu_s)
+        room = Room.kept(waiting.space, running.may_stop)
 
         def place(job: JobView) -> Allocation | None:
             return room.place(main_configuration(view, job), inf if self._queue(view, job, cpu_s) else 0.0)
 
         scan = waiting.scan(place)
+        room.finish()
         stopped = {job.job_id: "stopped: a job with less attained service needs its place" for job in room.stopped}
         plan = answer(view, waiting, scan, "least attained service of the jobs that fit", stopped=stopped)
-        stays = [job for job in running if job.job_id not in stopped]
         return replace(
             plan,
-            wake_at_s=self._wake_at_s(view, scan, stays, cpu_s),
-            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s)),
+            wake_at_s=self._wake_at_s(view, scan, running, cpu_s, stopped),
+            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s), Handed([running])),
         )
 
-    def _may_stop(self, view: ClusterView, running: list[JobView], cpu_s: Mapping[str, float]) -> dict[str, float]:
-        """Jobs of the second queue past their quantum; the value is their position in order of submission."""
-        return {
-            job.job_id: float(number)
-            for number, job in enumerate(running, 1)
-            if self._queue(view, job, cpu_s) and self._quantum_left_s(view, job) <= _SLACK_S
-        }
+    def _running(self, view: ClusterView, last: Handed[_Running] | None, cpu_s: Mapping[str, float]) -> _Running:
+        """The jobs with resources: what changed, and what has become preemptible since the last plan."""
+        running = taken(last)
+        changed: Iterable[str] = view.changes
+        if running is None:
+            running, changed = _Running(), [job.job_id for job in view.holding()]
+        looks = running.until(view.now_s + _MARGIN_S)
+        for job_id in changed:
+            running.drop(job_id)
+            job = view.jobs.get(job_id)
+            if job is None or job.queued:
+                continue
+            if job.phase is Phase.STOPPING:
+                running.may_stop.put(job, inf)
+            elif job.running_since_s is None:
+                running.starting.add(job_id)
+            else:
+                running.expect(job_id, view.now_s + self._preemptible_in_s(view, job, cpu_s))
+                looks.append(job_id)
+        for job_id in looks:
+            if job_id in running.times and self._may_stop(view, view.jobs[job_id], cpu_s):
+                running.drop(job_id)
+                running.may_stop.put(view.jobs[job_id], _PREEMPTIBLE)
+        for job_id in running.starting:
+            if job_id not in running.may_stop.jobs and self._may_stop(view, view.jobs[job_id], cpu_s):
+                running.may_stop.put(view.jobs[job_id], _PREEMPTIBLE)
+        return running
+
+    def _may_stop(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> bool:
+        """Whether a running job is in the second queue and past its quantum."""
+        return bool(self._queue(view, job, cpu_s)) and self._quantum_left_s(view, job) <= _SLACK_S
+
+    def _preemptible_in_s(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> float:
+        """How long it takes until a running job is, rounding aside."""
+        gpus = job.allocation.gpus if job.allocation else 0
+        return max(self._missing_s(view, job, cpu_s) / max(1, gpus), self._quantum_left_s(view, job))
 
     def _queue(self, view: ClusterView, job: JobView, cpu_s: Mapping[str, float]) -> int:
         """0 for the first queue, 1 for the second."""
@@ -93,15 +159,25 @@ class Las:
         return view.costs.begin_s(resumed=job.steps_done > 0) + self.quantum_s - _held_s(view, job)
 
     def _wake_at_s(
-        self, view: ClusterView, scan: Scan, stays: list[JobView], cpu_s: Mapping[str, float]
+        self, view: ClusterView, scan: Scan, running: _Running, cpu_s: Mapping[str, float], stopped: Container[str]
     ) -> float | None:
         """When the next running job becomes preemptible; None if no job of the first queue waits."""
         if not any(self._queue(view, job, cpu_s) == 0 for job in scan.blocked):
             return None
-        holdings = [(job, job.allocation) for job in stays if job.allocation]
+        starting = [view.jobs[job_id] for job_id in running.starting if job_id not in stopped]
+        holdings = [(job, job.allocation) for job in starting if job.allocation]
         holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]
         times = (self._preemptible_at_s(view, job, allocation, cpu_s) for job, allocation in holdings)
-        return min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=None)
+        first_s = min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=inf)
+        for about_s, job_id in running.soon:
+            if about_s > first_s + _MARGIN_S:
+                break
+            job = view.jobs[job_id]
+            if job.allocation:
+                at_s = self._preemptible_at_s(view, job, job.allocation, cpu_s)
+                if view.now_s + _SLACK_S < at_s < first_s:
+                    first_s = at_s
+        return None if first_s == inf else first_s
 
     def _preemptible_at_s(
         self, view: ClusterView, job: JobView, allocation: Allocation, cpu_s: Mapping[str, float]
@@ -122,7 +198,8 @@ def _held_s(view: ClusterView, job: JobView) -> float:
 def _cpu_seconds(view: ClusterView, stopped: list[JobView], cpu_s: Mapping[str, float]) -> Mapping[str, float]:
     """CPU seconds by job, once `stopped` are stopped."""
     ended = {job.job_id: _held_s(view, job) for job in stopped if job.allocation and not job.allocation.gpus}
-    if not ended and all(job_id in view.jobs for job_id in cpu_s):
+    gone = [job_id for job_id in view.changes if job_id in cpu_s and job_id not in view.jobs] if cpu_s else []
+    if not ended and not gone:
         return cpu_s
     merged = {job_id: seconds for job_id, seconds in cpu_s.items() if job_id in view.jobs}
     for job_id, seconds in ended.items():

@@ -9,7 +9,7 @@ from math import inf
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
-from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView, Phase
+from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeTable, NodeView, Phase
 from scheduler_sims.policies.placing import FreeSpace
 from scheduler_sims.policies.waiting import checked_s
 
@@ -73,9 +73,13 @@ def cpu_configuration(job: JobView) -> Configuration | None:
 
 def kinds_of(view: ClusterView) -> list[Kind]:
     """The kinds of machine in the cluster, whatever their health, in the order of nodes."""
-    return list(
-        dict.fromkeys(_kind(node, device) for node in view.nodes.values() for device in node.devices or (None,))
-    )
+    known = view.nodes.sizes if isinstance(view.nodes, NodeTable) else None
+    if known is not None and kinds_of in known:
+        return list(known[kinds_of])
+    kinds = dict.fromkeys(_kind(node, device) for node in view.nodes.values() for device in node.devices or (None,))
+    if known is not None:
+        known[kinds_of] = tuple(kinds)
+    return list(kinds)
 
 
 def whole_s(view: ClusterView, job: JobView, kind: Kind) -> float:
@@ -96,8 +100,15 @@ def machines_of(view: ClusterView) -> list[Machine]:
         for name in dict.fromkeys(job.allocation.nodes if job.allocation else ()):
             on_node.setdefault(name, []).append(job)
     machines: list[Machine] = []
+    slots: dict[Kind, int] = {}
     for node in view.nodes.values():
-        machines.extend(_gpus(view, node) if node.devices else _slots(view, node, on_node.get(node.name, [])))
+        if node.devices:
+            machines.extend(_gpus(view, node))
+            continue
+        kind = _kind(node, None)
+        if kind not in slots:
+            slots[kind] = _most_slots(view, kind)
+        machines.extend(_slots(view, node, kind, slots[kind], on_node.get(node.name, [])))
     return machines
 
 
@@ -115,16 +126,19 @@ def _ready_s(view: ClusterView, device: DeviceView) -> float:
     return max((_busy_s(view, job, device.gpu_type) for job in holders), default=0.0)
 
 
-def _slots(view: ClusterView, node: NodeView, running: list[JobView]) -> Iterator[Machine]:
-    """Slots of a CPU-only node: as many as jobs of the largest demand fit, and at least the jobs that run there."""
-    kind = _kind(node, None)
-    fitting = [c for job in view.jobs.values() if (c := kind.fitting(job))]
-    most = _slots_for(node.cpu_milli, (c.cpu_milli for c in fitting), len(fitting))
-    most = min(most, _slots_for(node.memory_bytes, (c.memory_bytes for c in fitting), len(fitting)))
+def _slots(view: ClusterView, node: NodeView, kind: Kind, most: int, running: list[JobView]) -> Iterator[Machine]:
+    """Slots of a CPU-only node: `most`, and at least the jobs that run there."""
     for job in running:
         yield Machine(node.name, node.name, kind, _busy_s(view, job, None), free=False)
     for _ in range(most - len(running)):
         yield Machine(node.name, node.name, kind, 0.0, free=True)
+
+
+def _most_slots(view: ClusterView, kind: Kind) -> int:
+    """As many as jobs of the largest demand fit on a CPU-only node of this kind."""
+    fitting = [c for job in view.jobs.values() if (c := kind.fitting(job))]
+    most = _slots_for(kind.cpu_milli, (c.cpu_milli for c in fitting), len(fitting))
+    return min(most, _slots_for(kind.memory_bytes, (c.memory_bytes for c in fitting), len(fitting)))
 
 
 def _slots_for(capacity: int, demands: Iterable[int], at_most: int) -> int:

@@ -1,13 +1,13 @@
 """Free capacity of the nodes, as a scratch copy on which policies try placements.
 
 With it no policy counts devices by itself, and all policies place alike: a plan names the devices, and the same view gives
-the same devices. A node is copied at its first change only, and computed values are reused as long as the cluster shows the
-same NodeView (`like`), since policies ask at each event on clusters of hundreds of nodes.
+the same devices. Policies ask at each event on clusters of hundreds of nodes, so nodes are indexed by their free devices, and
+a policy that keeps its FreeSpace reads only the nodes that changed (`follow`).
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
-from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView
+from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeTable, NodeView
 
 
 def main_configuration(view: ClusterView, job: JobView) -> Configuration:
@@ -31,6 +31,16 @@ def main_configuration(view: ClusterView, job: JobView) -> Configuration:
 
 def fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
     """Whether the empty cluster has room for all tasks of `configuration`, all devices healthy."""
+    known = view.nodes.sizes if isinstance(view.nodes, NodeTable) else None
+    if known is None:
+        return _fits_somewhere(view, configuration)
+    key = (fits_somewhere, configuration)
+    if key not in known:
+        known[key] = _fits_somewhere(view, configuration)
+    return bool(known[key])
+
+
+def _fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
     if configuration.min_tasks == 1:
         return any(_fits_empty(node, configuration) for node in view.nodes.values())
     kinds = Counter(
@@ -64,25 +74,39 @@ class FreeSpace:
     more nodes than it asks for (consolidation; placement `yarn` of Tiresias' simulator).
     """
 
-    def __init__(self, pristine: Mapping[str, _NodeSpace]) -> None:
-        self._pristine = pristine
-        self._nodes = dict(pristine)
-        self._free_devices = sum(len(node.whole) for node in pristine.values())
+    def __init__(self, nodes: Iterable[_NodeSpace], source: Mapping[str, NodeView] | None = None) -> None:
+        self._nodes = {node.view.name: node for node in nodes}
+        self._source = source
+        self._index = NodeIndex(self._nodes.values())
+        self._free_devices = sum(len(node.whole) for node in self._nodes.values())
+        self._touched: set[str] = set()
+        self._hopeless: set[Configuration] = set()
+        """Configurations that fit nowhere, until something is released."""
+        self.version = 0
+        """Grows with each release."""
+        self.freed: list[str] = []
+        """The nodes of all releases, in order, for a caller who remembers what was in vain and clears it at times."""
+        self._trial: dict[str, _NodeSpace] | None = None
 
     @classmethod
-    def now(cls, view: ClusterView, like: FreeSpace | None = None) -> FreeSpace:
-        """The capacity that is free now, without that of stopping jobs. `like`: an earlier copy to reuse unchanged nodes of."""
-        known: Mapping[str, _NodeSpace] = like._pristine if like else {}
-        pristine = {}
-        for name, node in view.nodes.items():
-            old = known.get(name)
-            pristine[name] = old if old and old.view is node else _NodeSpace.now(node)
-        return cls(pristine)
+    def now(cls, view: ClusterView) -> FreeSpace:
+        """The capacity that is free now, without that of stopping jobs."""
+        return cls(map(_NodeSpace.now, view.nodes.values()), view.nodes)
 
     @classmethod
     def empty(cls, view: ClusterView) -> FreeSpace:
         """The capacity of the empty cluster, without unhealthy devices."""
-        return cls({name: _NodeSpace.empty(node) for name, node in view.nodes.items()})
+        return cls(map(_NodeSpace.empty, view.nodes.values()))
+
+    def follow(self, view: ClusterView) -> FreeSpace:
+        """The capacity that is free now, as `now` gives it. This object becomes that, if only a few nodes differ: those that
+        changed since the view from which it was made, and those that were tried. Don't use it for an earlier view afterwards."""
+        if view.changed_nodes is None or view.nodes is not self._source:
+            return FreeSpace.now(view)
+        touched, self._touched = self._touched, set()
+        for name in view.changed_nodes | touched:
+            self._replace(name, _NodeSpace.now(view.nodes[name]))
+        return self
 
     def place(
         self, configuration: Configuration, *, node: str | None = None, device: str | None = None
@@ -91,7 +115,7 @@ class FreeSpace:
 
         `node`, `device` (UUID) restrict the search for a job of one task.
         """
-        if configuration.total_gpus > self._free_devices:
+        if configuration.gpus * configuration.min_tasks > self._free_devices or configuration in self._hopeless:
             return None
         if configuration.min_tasks > 1:
             chosen = self._several(configuration)
@@ -99,9 +123,12 @@ class FreeSpace:
             best = self._best(configuration, node, device)
             chosen = [] if best is None else [best]
         if not chosen:
+            if node is None and device is None:
+                self._hopeless.add(configuration)
             return None
-        allocation = Allocation(configuration.name, tuple(space.task(configuration, device) for space in chosen))
-        self.take(allocation)
+        allocation = Allocation(configuration.name, tuple([space.task(configuration, device) for space in chosen]))
+        for task in allocation.tasks:
+            self._change(task, -1)
         return allocation
 
     @property
@@ -111,7 +138,7 @@ class FreeSpace:
 
     def copy(self) -> FreeSpace:
         """An independent copy."""
-        return FreeSpace(dict(self._nodes))
+        return FreeSpace(node.copy() for node in self._nodes.values())
 
     def fits(self, configuration: Configuration, node: str, without: Sequence[Allocation] = ()) -> bool:
         """Whether `place` would succeed on `node` after `without` were released; changes nothing."""
@@ -127,6 +154,24 @@ class FreeSpace:
         """Whether all that `allocation` names is free."""
         return all(self._node(task.node).lacks(task) is None for task in _per_node(allocation))
 
+    def may_fit(self, configuration: Configuration, node: str, devices: int) -> bool:
+        """Whether the node has enough devices if so many shares of them were released, whatever else the job needs."""
+        return len(self._node(node).whole) + devices >= configuration.gpus
+
+    def fits_after(self, configuration: Configuration, leaving: Iterable[Allocation]) -> bool:
+        """Whether `place` would succeed, on any nodes, after `leaving` were released; changes nothing."""
+        self._trial, hopeless = {}, self._hopeless
+        try:
+            self._hopeless = set()
+            for allocation in leaving:
+                self.release(allocation)
+            return self.place(configuration) is not None
+        finally:
+            trial, self._trial = self._trial, None
+            for name, before in trial.items():
+                self._replace(name, before)
+            self._hopeless = hopeless
+
     def take(self, allocation: Allocation) -> None:
         """Occupies what `allocation` names. Raises PolicyError if part of it isn't free; then nothing is taken."""
         tasks = _per_node(allocation)
@@ -139,24 +184,20 @@ class FreeSpace:
     def release(self, allocation: Allocation) -> None:
         """Releases what `allocation` names. Raises PolicyError for a node or device that isn't in the cluster."""
         for task in allocation.tasks:
+            self._freed(task.node)
             self._change(task, +1)
 
     def _best(self, configuration: Configuration, node: str | None, device: str | None) -> _NodeSpace | None:
-        best: _NodeSpace | None = None
-        nodes = self._nodes.values() if node is None else (self._node(node),)
-        for candidate in nodes:
-            better = best is None or candidate.crowding < best.crowding
-            if better and candidate.fits(configuration, device):
-                best = candidate
-        return best
+        candidates = self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),)
+        return next((each for each in candidates if each.fits(configuration, device)), None)
 
     def _several(self, configuration: Configuration) -> list[_NodeSpace]:
         """A node for each task, all with the same device types; empty if there are too few such nodes."""
-        fitting = [space for space in self._nodes.values() if space.fits(configuration, None)]
         alike: dict[tuple[str, ...], list[_NodeSpace]] = {}
-        for space in sorted(fitting, key=lambda space: space.crowding):
-            kind = tuple(d.gpu_type for d in space.usable(configuration, None)[: configuration.gpus])
-            alike.setdefault(kind, []).append(space)
+        for space in self._index.from_fullest(configuration.gpus):
+            if space.fits(configuration, None):
+                kind = tuple(d.gpu_type for d in space.usable(configuration, None)[: configuration.gpus])
+                alike.setdefault(kind, []).append(space)
         enough = (spaces for spaces in alike.values() if len(spaces) >= configuration.min_tasks)
         return next(enough, [])[: configuration.min_tasks]
 
@@ -167,58 +208,142 @@ class FreeSpace:
 
     def _change(self, task: TaskPlacement, sign: int) -> None:
         node = self._node(task.node)
-        if node is self._pristine[task.node]:
-            node = self._nodes[task.node] = node.copy()
+        if self._trial is not None and task.node not in self._trial:
+            self._trial[task.node] = node.copy()
+        self._touched.add(task.node)
         before = len(node.whole)
         node.change(task, sign)
-        self._free_devices += len(node.whole) - before
+        self._count(node, before)
+
+    def _replace(self, name: str, node: _NodeSpace) -> None:
+        """Something may be free in `node` that wasn't: then a configuration that fitted nowhere may fit."""
+        old = self._nodes[name]
+        if not old.covers(node):
+            self._freed(name)
+        node.position = old.position
+        self._nodes[name] = node
+        self._index.drop(old, len(old.whole))
+        self._index.add(node)
+        self._free_devices += len(node.whole) - len(old.whole)
+
+    def _freed(self, node: str) -> None:
+        self._hopeless.clear()
+        self.version += 1
+        self.freed.append(node)
+
+    def _count(self, node: _NodeSpace, before: int) -> None:
+        """The node had `before` free devices."""
+        after = len(node.whole)
+        if after != before:
+            self._index.drop(node, before)
+            self._index.add(node)
+            self._free_devices += after - before
+
+
+class NodeIndex:
+    """Nodes by the number of their free devices, in their order: the fullest with enough of them is found without a look at
+    the others."""
+
+    def __init__(self, nodes: Iterable[_NodeSpace]) -> None:
+        self._without: list[_NodeSpace] = []
+        """Nodes without devices, which never change their place."""
+        self._by_free: list[list[_NodeSpace]] = []
+        for position, node in enumerate(nodes):
+            node.position = position
+            self.add(node)
+
+    def from_fullest(self, gpus: int) -> Iterator[_NodeSpace]:
+        """The nodes with at least so many free devices. A configuration without GPUs sees nodes without devices first: only
+        such configurations fit there. Then those with the fewest free devices; ties: the order of nodes."""
+        if not gpus:
+            yield from self._without
+        for nodes in self._by_free[gpus:]:
+            yield from nodes
+
+    def add(self, node: _NodeSpace) -> None:
+        insort(self._line(node, len(node.whole)), node, key=_position)
+
+    def drop(self, node: _NodeSpace, free: int) -> None:
+        """`node` had `free` free devices so far."""
+        line = self._line(node, free)
+        del line[bisect_left(line, node.position, key=_position)]
+
+    def _line(self, node: _NodeSpace, free: int) -> list[_NodeSpace]:
+        if not node.view.devices:
+            return self._without
+        while len(self._by_free) <= free:
+            self._by_free.append([])
+        return self._by_free[free]
+
+
+def _position(node: _NodeSpace) -> int:
+    return node.position
 
 
 @dataclass(slots=True)
 class _NodeSpace:
-    """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices."""
+    """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices.
+
+    `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes.
+    """
 
     view: NodeView
     cpu_milli: int
     memory_bytes: int
     whole: list[DeviceView]
     partly: dict[str, int]
+    alike: tuple[str, int] | None
+    position: int = 0
 
     @classmethod
     def now(cls, node: NodeView) -> _NodeSpace:
         free = {d.uuid: d.free_milli for d in node.devices}
-        return cls(node, node.free_cpu_milli, node.free_memory_bytes, *_split(node, free))
+        return cls(node, node.free_cpu_milli, node.free_memory_bytes, *_split(node, free), _alike(node))
 
     @classmethod
     def empty(cls, node: NodeView) -> _NodeSpace:
         free = {d.uuid: WHOLE_DEVICE_MILLI for d in node.devices}
-        return cls(node, node.cpu_milli, node.memory_bytes, *_split(node, free))
+        return cls(node, node.cpu_milli, node.memory_bytes, *_split(node, free), _alike(node))
 
     def copy(self) -> _NodeSpace:
-        return _NodeSpace(self.view, self.cpu_milli, self.memory_bytes, list(self.whole), dict(self.partly))
+        return _NodeSpace(
+            self.view,
+            self.cpu_milli,
+            self.memory_bytes,
+            list(self.whole),
+            dict(self.partly),
+            self.alike,
+            self.position,
+        )
 
-    @property
-    def crowding(self) -> tuple[bool, int]:
-        """Sort key, smaller is better: nodes without devices first (only CPU configurations fit there), then by free devices."""
-        return (bool(self.view.devices), len(self.whole))
+    def covers(self, other: _NodeSpace) -> bool:
+        """Whether all that is free in `other` is free here."""
+        return (
+            self.cpu_milli >= other.cpu_milli
+            and self.memory_bytes >= other.memory_bytes
+            and len(self.whole) >= len(other.whole)
+            and {d.uuid for d in self.whole}.issuperset([d.uuid for d in other.whole])
+        )
 
     def task(self, configuration: Configuration, device: str | None) -> TaskPlacement:
         """A task on this node, where it fits, on the first suitable devices."""
-        shares = tuple(
-            DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, configuration.device_memory_bytes)
-            for d in self.usable(configuration, device)[: configuration.gpus]
-        )
+        memory = configuration.device_memory_bytes
+        devices = self.usable(configuration, device)[: configuration.gpus]
+        shares = tuple([DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, memory) for d in devices])
         return TaskPlacement(self.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
 
     def usable(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
+        if device is None and self.alike is not None:
+            return self.whole if configuration.fits_on(*self.alike) else []
         return [d for d in self.whole if device in (None, d.uuid) and device_suits(d, configuration)]
 
     def fits(self, configuration: Configuration, device: str | None) -> bool:
+        gpus = configuration.gpus
         return (
-            len(self.whole) >= configuration.gpus
+            len(self.whole) >= gpus
             and self.cpu_milli >= configuration.cpu_milli
             and self.memory_bytes >= configuration.memory_bytes
-            and (not configuration.gpus or len(self.usable(configuration, device)) >= configuration.gpus)
+            and (not gpus or len(self.usable(configuration, device)) >= gpus)
         )
 
     def fits_without(self, configuration: Configuration, tasks: Sequence[TaskPlacement]) -> bool:
@@ -276,11 +401,23 @@ class _NodeSpace:
             self.partly[device] = milli
 
 
+def _alike(node: NodeView) -> tuple[str, int] | None:
+    if not node.devices:
+        return None
+    first = node.devices[0]
+    kind = (first.gpu_type, first.usable_memory_bytes)
+    return kind if all(d.gpu_type == kind[0] and d.usable_memory_bytes == kind[1] for d in node.devices) else None
+
+
 def _split(node: NodeView, free_milli: Mapping[str, int]) -> tuple[list[DeviceView], dict[str, int]]:
     healthy = [d for d in node.devices if d.healthy]
     whole = [d for d in healthy if free_milli[d.uuid] >= WHOLE_DEVICE_MILLI]
     partly = {d.uuid: free_milli[d.uuid] for d in healthy if 0 < free_milli[d.uuid] < WHOLE_DEVICE_MILLI}
-    return sorted(whole, key=lambda d: d.index), partly
+    return sorted(whole, key=_index), partly
+
+
+def _index(device: DeviceView) -> int:
+    return device.index
 
 
 def _per_node(allocation: Allocation) -> list[TaskPlacement]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import ClassVar
 
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.handed import Handed, taken
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Ranks, Room
+from scheduler_sims.policies.preempting import Departures, Room
 from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, checked_s
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """`at_most_s`: remaining time of running jobs when it was last computed, an upper bound of the present one."""
+    """`running`: the jobs with resources, ranked by their remaining time when it was last computed, an upper bound of the
+    present one. Asking the cluster for the progress of all running jobs at each event would cost more than everything else."""
 
     lines: Lines | None
-    at_most_s: Mapping[str, float]
+    running: Handed[Departures] | None
 
 
 class Srtf:
@@ -35,30 +38,31 @@ class Srtf:
         """Starts and stops jobs. Raises PolicyError for an estimate that isn't a finite time."""
         memory: _Memory | None = view.state
         waiting = Waiting(view, memory.lines if memory else None, Order(_remaining_s))
-        holders = waiting.holders()
-        running = [job for job in holders if job.phase is not Phase.STOPPING]
-        left_s = _at_most_s(view, running, memory.at_most_s if memory else {})
-        room = Room(waiting.space, holders, Ranks(left_s, lambda job: _remaining_s(view, job)))
+        running = _running(view, memory.running if memory else None)
+        room = Room.kept(waiting.space, running, lambda job: _remaining_s(view, job))
         scan = waiting.scan(lambda job: room.place(main_configuration(view, job), _remaining_s(view, job)))
         stopped = {
-            job.job_id: f"stopped with {left_s[job.job_id]:g} s remaining: shorter jobs take its place"
+            job.job_id: f"stopped with {room.rank(job.job_id):g} s remaining: shorter jobs take its place"
             for job in room.stopped
         }
+        room.finish()
         plan = answer(view, waiting, scan, "shortest remaining time of the jobs that fit", stopped=stopped)
-        return replace(plan, state=_Memory(plan.state, left_s))
+        return replace(plan, state=_Memory(plan.state, Handed([running])))
 
 
-def _at_most_s(view: ClusterView, running: list[JobView], before: Mapping[str, float]) -> dict[str, float]:
-    """Upper bounds of running jobs' remaining times: exact for jobs that changed, else the last computed value.
-
-    Asking the cluster for the progress of all running jobs at each event would cost more than everything else.
-    """
-    return {
-        job.job_id: before[job.job_id]
-        if job.job_id in before and job.job_id not in view.changes
-        else _remaining_s(view, job)
-        for job in running
-    }
+def _running(view: ClusterView, last: Handed[Departures] | None) -> Departures:
+    """The jobs with resources: exact for jobs that changed."""
+    running = taken(last)
+    changed: Iterable[str] = view.changes
+    if running is None:
+        running, changed = Departures(), [job.job_id for job in view.holding()]
+    for job_id in changed:
+        job = view.jobs.get(job_id)
+        if job is None or job.queued:
+            running.drop(job_id)
+        else:
+            running.put(job, inf if job.phase is Phase.STOPPING else _remaining_s(view, job))
+    return running
 
 
 def _remaining_s(view: ClusterView, job: JobView) -> float:

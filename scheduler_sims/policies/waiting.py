@@ -1,23 +1,22 @@
 """The waiting jobs in a policy's order, kept sorted from one event to the next.
 
-Sorting all waiting jobs at each event makes long workloads quadratic. Here the order is kept in `Plan.state`, and an event
+Sorting all waiting jobs at each event makes long workloads quadratic. Here the order is handed on in `Plan.state`, and an event
 touches only the jobs in `view.changes`. Jobs with equal demands form one line: if the head of a line doesn't fit, no job
 behind it fits, so a backfill scan costs one attempt per line, not per job.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
-from itertools import islice
 from math import isfinite
-from typing import ClassVar
 
 from emulator_runtime.domain.errors import PolicyError
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.policies.handed import Handed, taken
 from scheduler_sims.policies.placing import FreeSpace, main_configuration
 
 Entry = tuple[float, float, int, str, float]
@@ -50,19 +49,50 @@ class Order:
     line: Callable[[ClusterView, JobView], Hashable] = same_needs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lines:
-    """The state between events, immutable (and without the view, which would keep all earlier views alive).
+@dataclass(slots=True)
+class _Line:
+    """Entries in order, from index `head` on. Some may be of jobs that have left; readers skip them."""
 
-    A line may still hold entries of jobs that have left it; readers skip them. `holding`: jobs with resources.
-    """
+    entries: list[Entry] = field(default_factory=list)
+    head: int = 0
 
-    KEPT: ClassVar[bool] = False
-    """Not persisted over a restart of the scheduler: it can be computed from the next view."""
+    def join(self, entries: list[Entry]) -> None:
+        """Adds entries that aren't there."""
+        if len(entries) > _FEW:
+            self.entries = sorted({*self.entries[self.head :], *entries})
+            self.head = 0
+            return
+        for entry in entries:
+            at = bisect_left(self.entries, entry, self.head)
+            if self.entries[at : at + 1] != [entry]:
+                self.entries.insert(at, entry)
 
-    lines: Mapping[Hashable, list[Entry]]
-    holding: frozenset[str]
+    def forward(self, head: int) -> None:
+        """The entries before index `head` are of jobs that have left."""
+        self.head = head
+        if head > _FEW and head > len(self.entries) // 2:
+            del self.entries[:head]
+            self.head = 0
+
+
+_FEW = 64
+
+
+@dataclass(slots=True)
+class _Book:
+    """What is handed on from plan to plan. `entries`: the valid entry of each waiting job, with its line; `holding`: jobs with
+    resources; `space`: free capacity at the last plan."""
+
     space: FreeSpace
+    lines: dict[Hashable, _Line] = field(default_factory=dict)
+    entries: dict[str, tuple[Hashable, Entry]] = field(default_factory=dict)
+    holding: set[str] = field(default_factory=set)
+
+
+class Lines(Handed[_Book]):
+    """The book of waiting jobs in a policy's state."""
+
+    __slots__ = ()
 
 
 class Waiting:
@@ -71,30 +101,37 @@ class Waiting:
     def __init__(self, view: ClusterView, old: Lines | None, order: Order) -> None:
         self._view = view
         self._order = order
-        self.space = FreeSpace.now(view, old.space if old else None)
-        if old is None or "node" in view.triggers:  # other nodes: other configurations may fit, so ranks change
-            self._follow(Lines({}, frozenset(), self.space), view.jobs)
+        # Other nodes: other configurations may fit, so ranks change.
+        book = None if "node" in view.triggers else taken(old)
+        if book is None:
+            self._book = _Book(FreeSpace.now(view))
+            self._follow(view.jobs)
         else:
-            self._follow(old, view.changes)
+            self._book = book
+            book.space = book.space.follow(view)
+            self._follow(view.changes)
+        self.space = self._book.space
 
     def lines(self) -> Iterable[Hashable]:
         """All lines, possibly with entries of jobs that have left."""
-        return self._lines.keys()
+        return self._book.lines.keys()
 
     def line(self, line: Hashable, start: int = 0) -> Iterator[tuple[int, Entry]]:
         """Index and entry of the waiting jobs of one line, from index `start`."""
-        entries = self._lines[line]
-        for index in range(start, len(entries)):
-            if self._stands(entries[index]):
-                yield index, entries[index]
+        found = self._book.lines[line]
+        for index in range(max(start, found.head), len(found.entries)):
+            entry = found.entries[index]
+            if self._stands(entry):
+                yield index, entry
 
     def holders(self) -> list[JobView]:
         """The jobs that hold resources, in order of submission."""
-        return sorted((self._view.jobs[job_id] for job_id in self._holding), key=lambda job: job.order)
+        holding = (job for job_id in self._book.holding if (job := self._view.jobs.get(job_id)) is not None)
+        return sorted(holding, key=lambda job: job.order)
 
     def scan(self, place: Callable[[JobView], Allocation | None]) -> Scan:
         """Tries to place the jobs in order; a line ends at its first job that doesn't fit."""
-        heads = [(entry, index, line) for line in self._lines for index, entry in islice(self.line(line), 1)]
+        heads = self._heads()
         heapify(heads)  # entries differ in their job ids, so indices and lines are never compared
         starts: dict[str, Allocation] = {}
         blocked: list[JobView] = []
@@ -116,40 +153,51 @@ class Waiting:
 
     def memory(self) -> Lines:
         """The state for the next event."""
-        return Lines(self._lines, self._holding, self.space)
+        return Lines([self._book])
 
-    def _follow(self, old: Lines, changed: Iterable[str]) -> None:
+    def _heads(self) -> list[tuple[Entry, int, Hashable]]:
+        """The first waiting job of each line; lines without one are dropped."""
+        heads = []
+        lines = self._book.lines
+        for key in list(lines):
+            line = lines[key]
+            first = next(self.line(key), None)
+            if first is None:
+                del lines[key]
+            else:
+                line.forward(first[0])
+                heads.append((first[1], line.head, key))
+        return heads
+
+    def _follow(self, changed: Iterable[str]) -> None:
         """Reads the jobs in `changed` from the view; all others stay as they were."""
-        jobs = [job for job_id in changed if (job := self._view.jobs.get(job_id)) is not None]
-        waits = [job for job in jobs if job.queued]
-        holds = [job for job in jobs if not job.queued]
-        self._lines = dict(old.lines)
-        for line in {self._order.line(self._view, job) for job in holds}:
-            self._trim(line)
-        self._join(waits)
-        self._holding = old.holding.difference(changed).union(job.job_id for job in holds)
-
-    def _trim(self, line: Hashable) -> None:
-        """Drops the entries at the front of a line whose jobs have left."""
-        head = next(self.line(line), None) if line in self._lines else None
-        if head is None:
-            self._lines.pop(line, None)
-        elif head[0]:
-            self._lines[line] = self._lines[line][head[0] :]
-
-    def _join(self, jobs: list[JobView]) -> None:
+        book, jobs = self._book, self._view.jobs
         joining: dict[Hashable, list[Entry]] = {}
-        for job in jobs:
-            joining.setdefault(self._order.line(self._view, job), []).append(self._entry(job))
-        for line, entries in joining.items():
-            self._lines[line] = _merged(self._lines.get(line, []), entries)
+        for job_id in changed:
+            job = jobs.get(job_id)
+            if job is not None and job.queued:
+                book.holding.discard(job_id)
+                self._join(job, joining)
+                continue
+            book.entries.pop(job_id, None)
+            if job is None:
+                book.holding.discard(job_id)
+            else:
+                book.holding.add(job_id)
+        for key, entries in joining.items():
+            book.lines.setdefault(key, _Line()).join(entries)
 
-    def _entry(self, job: JobView) -> Entry:
-        return (self._order.rank(self._view, job), job.submit_s, job.row, job.job_id, job.queued_since_s)
+    def _join(self, job: JobView, joining: dict[Hashable, list[Entry]]) -> None:
+        """A job that stands there already may have another rank now, but not the same entry twice."""
+        key = self._order.line(self._view, job)
+        entry = (self._order.rank(self._view, job), job.submit_s, job.row, job.job_id, job.queued_since_s)
+        if self._book.entries.get(job.job_id) != (key, entry):
+            self._book.entries[job.job_id] = (key, entry)
+            joining.setdefault(key, []).append(entry)
 
     def _stands(self, entry: Entry) -> bool:
-        job = self._view.jobs.get(entry[3])
-        return job is not None and job.queued and job.queued_since_s == entry[4]
+        valid = self._book.entries.get(entry[3])
+        return valid is not None and valid[1] == entry and entry[3] in self._view.jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +206,6 @@ class Scan:
 
     starts: dict[str, Allocation]
     blocked: list[JobView]
-
-
-def _merged(line: list[Entry], entries: list[Entry]) -> list[Entry]:
-    if len(entries) > 8:
-        return sorted({*line, *entries})
-    merged = list(line)
-    for entry in entries:
-        at = bisect_left(merged, entry)
-        if merged[at : at + 1] != [entry]:
-            insort(merged, entry)
-    return merged
 
 
 def wants(view: ClusterView, job: JobView) -> str:

@@ -23,6 +23,17 @@ def test_simulating_without_allox_needs_no_scipy() -> None:
     assert "scipy" not in done.stdout.split()
 
 
+def test_help_for_simulate_imports_no_simulator() -> None:
+    code = (
+        "import sys, atexit; atexit.register(lambda: print('MODULES', *sys.modules)); "
+        "from emugpu.__main__ import main; main(['simulate', '--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {name.partition(".")[0] for name in done.stdout.partition("MODULES")[2].split()}
+    assert "emugpu" in found
+    assert not found & {*HEAVY, "scheduler_sims", "operators"}
+
+
 def test_the_job_controller_needs_no_scheduler() -> None:
     """The image has neither the schedulers nor their libraries."""
     code = (

@@ -1,141 +1,197 @@
-"""Simulated events per second: 2,000 jobs with Poisson arrivals on 64 nodes of one GPU, beside a bare event queue.
+"""Simulated events per second, CPU time and peak memory, beside a bare event queue and the field's simulators.
 
-The peer is the least that any simulator of this trace does: one heap of arrivals and departures, first come first served,
-no plan, no books. Durations are log-normal (median 20 minutes) and the load is 0.9 of the GPUs, so that a queue builds up.
-`--profile` adds where the time goes, by cProfile.
+- overload: 2,000 jobs of 1 to 8 GPUs on 8 nodes of 8, submitted ten times as fast as they can run, so that nearly all wait
+- whole traces: 100,000 jobs on 250 nodes of 8 GPUs, Poisson arrivals, load 0.9 and 1.1
+- rounds: Synergy's with 3,000 active jobs; AlloX: a plan with 1,000 waiting jobs
+- start-up: `emugpu simulate --help`, and the whole command for the 2,000 jobs
+
+An event is the arrival or the end of a job, or a wake that the policy asked for (a queue jump); stops and starts of
+preempted jobs aren't counted. Durations are log-normal (median 20 minutes). The bare queue, first come first served on one heap
+without plans and books, is the least that any simulator does and is measured in the same run; the figures of other simulators are
+not, see PEERS.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
 import heapq
-import io
-import pstats
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
-from emulator_runtime.domain.gpu import Device
-from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
-from emulator_runtime.domain.units import GIB
-from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.clusters.base import Event
-from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
-from scheduler_sims.inputs.truth import WorkloadTruth
-from scheduler_sims.inputs.workload import Workload
-from scheduler_sims.interface.estimates import parse_estimates
-from scheduler_sims.loop.scheduler_loop import SchedulerLoop
-from scheduler_sims.policies.resolve import resolve_policy
+from scheduler_sims.policies import POLICIES
+from scheduler_sims.policies.allox import Allox
+from scheduler_sims.testing import Job, Node, cluster_view
+from tests.benchmarks.synergy_rounds import rounds_per_s, view_of
 
-GPUS, JOBS, QUICK_JOBS = 64, 2_000, 400
-MEDIAN_S, SIGMA, LOAD = 1_200.0, 1.0, 0.9
+PEERS = """\
+other simulators, run by us from their authors' code on a core of a similar machine (events are arrivals, ends, queue jumps):
+  Tiresias (NSDI 2019)    500 jobs 950-3,300 events/s, 2,000 jobs 366-1,480, Gittins 23
+  Synergy (OSDI 2022)     1,000 events/s, 24-26 jobs/s
+  Muri (SIGCOMM 2022)     SRSF 476-648 events/s, Muri-S 19
+  Alibaba PAI             180-390 jobs/s (its README: 20,000 jobs in 51-110 s)"""
+
+POLICY_NAMES = tuple(name for name in ("fifo", "sjf", "srtf", "las", "tiresias") if name in POLICIES)
+MEDIAN_S, SIGMA = 1_200.0, 1.0
 
 
 def main(argv: list[str]) -> int:
-    """Print the table; always 0."""
+    """Print the tables; always 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks simulator_speed", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_JOBS} jobs instead of {JOBS}")
-    parser.add_argument("--policy", action="append", help="policies (default: fifo, srtf)")
-    parser.add_argument("--profile", action="store_true", help="show the functions that take most of the time")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the jobs, on fewer nodes")
+    parser.add_argument("--policy", action="append", help=f"policies (default: {', '.join(POLICY_NAMES)})")
     options, _ = parser.parse_known_args(argv)  # other benchmarks have options of their own
-    jobs = poisson_jobs(QUICK_JOBS if options.quick else JOBS)
-    peer_s, peer_mean_s, peer_events = timed_peer(jobs)
-    print(
-        f"{len(jobs)} jobs on {GPUS} GPUs{'':6}{'events':>9}{'plans':>8}{'wall s':>9}{'events/s':>11}{'mean JCT s':>12}"
-    )
-    print_row("bare event queue", peer_events, 0, peer_s, peer_mean_s)
-    for policy in options.policy or ["fifo", "srtf"]:
-        profiler = cProfile.Profile() if options.profile else None
-        events, plans, wall_s, mean_s = timed_run(policy, jobs, profiler)
-        share = (events / wall_s) / (peer_events / peer_s)
-        print_row(policy, events, plans, wall_s, mean_s, f"{share:9.4f} of the bare queue's events/s")
-        if profiler is not None:
-            print_profile(profiler)
+    policies = options.policy or POLICY_NAMES
+    with tempfile.TemporaryDirectory() as folder:
+        print_header()
+        runs(Path(folder), "overload", 400 if options.quick else 2_000, 8, 10.0, policies)
+        for load in (0.9, 1.1):
+            jobs, nodes = (10_000, 25) if options.quick else (100_000, 250)
+            runs(Path(folder), f"load {load}", jobs, nodes, load, policies)
+        print(PEERS)
+        print_rounds(quick=options.quick)
+        print_start_up(Path(folder), 400 if options.quick else 2_000, policies)
     return 0
 
 
-def poisson_jobs(count: int) -> tuple[JobSpec, ...]:
-    """One-GPU jobs of 100 steps; the same on every machine."""
+def runs(folder: Path, title: str, jobs: int, nodes: int, load: float, policies: list[str] | tuple[str, ...]) -> None:
+    """The lines of one workload: the bare queue, then each policy."""
+    rows = poisson_rows(jobs, 8 * nodes, load)
+    write_inputs(folder, rows, nodes)
+    peer_s = timed_peer(rows, 8 * nodes)
+    peer_events_per_s = 2 * jobs / peer_s
+    print(f"{title}, {jobs:,} jobs on {nodes} x 8 GPUs; bare queue {peer_events_per_s:,.0f} events/s", flush=True)
+    for policy in policies:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.simulated_run", *inputs(folder), policy, str(folder / "out")],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        print_run(policy, json.loads(done.stdout), peer_events_per_s)
+
+
+def poisson_rows(count: int, gpus: int, load: float) -> list[tuple[float, int, float]]:
+    """Submit time, GPUs and duration of each job; the same on every machine."""
     arrivals, lengths = Random("simulator_speed/arrivals"), Random("simulator_speed/durations")
+    widths = Random("simulator_speed/gpus").choices([1, 2, 4, 8], [70, 10, 10, 10], k=count)
     seconds = [round(MEDIAN_S * 2.718281828459045 ** lengths.gauss(0.0, SIGMA), 3) for _ in range(count)]
-    rate = LOAD * GPUS * count / sum(seconds)
-    now_s, jobs = 0.0, []
-    for row, duration_s in enumerate(seconds):
+    rate = load * gpus * count / sum(width * length for width, length in zip(widths, seconds, strict=True))
+    now_s, rows = 0.0, []
+    for width, duration_s in zip(widths, seconds, strict=True):
         now_s += arrivals.expovariate(rate)
-        configuration = (Configuration("gpu", 1, 1000),)
-        work = {"gpu": TimedWork(duration_s)}
-        jobs.append(JobSpec(f"job-{row}", f"user-{row % 20}", round(now_s, 3), 100, configuration, work, row))
-    return tuple(jobs)
+        rows.append((round(now_s, 3), width, duration_s))
+    return rows
 
 
-def timed_peer(jobs: tuple[JobSpec, ...]) -> tuple[float, float, int]:
-    """Wall seconds, mean JCT and events of first come first served on a bare heap."""
-    began = time.perf_counter()
-    heap = [(job.submit_s, job.row, True) for job in jobs]
+def inputs(folder: Path) -> list[str]:
+    """The paths of the input files."""
+    return [str(folder / "workload.csv"), str(folder / "cluster.yaml")]
+
+
+def write_inputs(folder: Path, rows: list[tuple[float, int, float]], nodes: int) -> None:
+    """The workload and the cluster as files."""
+    workload, cluster = map(Path, inputs(folder))
+    lines = [f"job-{n},user-{n % 20},{at},{gpus},{gpus},{length}" for n, (at, gpus, length) in enumerate(rows)]
+    workload.write_text(
+        "job_id,user,submit_s,num_gpus,cpus,gpu_duration_s\n" + "\n".join(lines) + "\n", encoding="utf-8"
+    )
+    node = f"name: node, count: {nodes}, gpus: 8, gpu_type: T4, cpus: 64"
+    cluster.write_text(f"nodes:\n  - {{{node}}}\n", encoding="utf-8")
+
+
+def timed_peer(rows: list[tuple[float, int, float]], gpus: int) -> float:
+    """CPU seconds of first come first served on a bare heap, with GPUs counted but not placed."""
+    began = time.process_time()
+    heap = [(at_s, n, 0) for n, (at_s, _, _) in enumerate(rows)]
     heapq.heapify(heap)
     queue: deque[int] = deque()
-    free, events, total_s = GPUS, 0, 0.0
+    free = gpus
     while heap:
-        now_s, row, arrives = heapq.heappop(heap)
-        events += 1
-        if arrives:
-            queue.append(row)
+        now_s, n, released = heapq.heappop(heap)
+        if released:
+            free += released
         else:
-            free += 1
-            total_s += now_s - jobs[row].submit_s
-        while free and queue:
-            free -= 1
-            row = queue.popleft()
-            work = jobs[row].work["gpu"]
-            assert isinstance(work, TimedWork)
-            heapq.heappush(heap, (now_s + work.duration_s, row, False))
-    return time.perf_counter() - began, total_s / len(jobs), events
+            queue.append(n)
+        while queue and rows[queue[0]][1] <= free:
+            n = queue.popleft()
+            _, width, duration_s = rows[n]
+            free -= width
+            heapq.heappush(heap, (now_s + duration_s, n, width))
+    return time.process_time() - began
 
 
-class CountingCluster(SimulatedCluster):
-    """Counts the events that it hands out."""
-
-    events = 0
-
-    def wait(self, until_ns: int | None) -> list[Event]:
-        events = super().wait(until_ns)
-        self.events += len(events)
-        return events
+def print_header() -> None:
+    """What the columns are."""
+    print(
+        f"{'policy':10}{'events':>9}{'stops':>8}{'read s':>8}{'loop s':>8}{'events/s':>10}{'of bare':>9}"
+        f"{'loop + files s':>16}{'events/s':>10}{'MiB':>6}{'mean JCT s':>12}   (CPU seconds)"
+    )
 
 
-def timed_run(
-    policy: str, jobs: tuple[JobSpec, ...], profiler: cProfile.Profile | None
-) -> tuple[int, int, float, float]:
-    """Events (submissions included), plans, wall seconds and mean JCT of a run."""
-    nodes = [NodeSpec(f"n{i}", 8000, 0, (Device(f"n{i}", 0, "Tesla-T4", 16 * GIB),)) for i in range(GPUS)]
-    spec = ClusterSpec(tuple(nodes))
-    truth = WorkloadTruth(Workload("poisson", jobs, ProfileTable.bundled()), spec)
-    cluster = CountingCluster(truth, spec.costs)
-    loop = SchedulerLoop(cluster, spec, resolve_policy(policy)[1], parse_estimates("oracle", truth, 0), jobs)
-    began = time.perf_counter()
-    if profiler is not None:
-        profiler.enable()
-    loop.run()
-    if profiler is not None:
-        profiler.disable()
-    wall_s = time.perf_counter() - began
-    records = loop.books.records()
-    return cluster.events + len(jobs), loop.decisions, wall_s, sum(record.jct_s for record in records) / len(records)
-
-
-def print_row(name: str, events: int, plans: int, wall_s: float, mean_s: float, more: str = "") -> None:
+def print_run(policy: str, run: dict[str, float], peer_events_per_s: float) -> None:
     """One line of the table."""
-    print(f"{name:26}{events:>9}{plans:>8}{wall_s:>9.3f}{events / wall_s:>11,.0f}{mean_s:>12.1f}{more}", flush=True)
+    events = run["arrivals"] + run["finishes"] + run["wakes"]
+    speed, whole = events / run["loop_s"], events / run["whole_s"]
+    print(
+        f"{policy:10}{events:>9,.0f}{run['stops']:>8,.0f}{run['load_s']:>8.2f}{run['loop_s']:>8.2f}{speed:>10,.0f}"
+        f"{speed / peer_events_per_s:>9.3f}{run['whole_s']:>16.2f}{whole:>10,.0f}{run['peak_mib']:>6.0f}"
+        f"{run['mean_jct_s']:>12.1f}",
+        flush=True,
+    )
 
 
-def print_profile(profiler: cProfile.Profile) -> None:
-    """The functions that take most time by themselves."""
-    text = io.StringIO()
-    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(14)
-    print("\n".join(line for line in text.getvalue().splitlines() if line.strip()))
+def print_rounds(*, quick: bool) -> None:
+    """Rounds per second of Synergy, and the time of a plan of AlloX."""
+    gpus = 240 if quick else 2_400
+    view = view_of(gpus)
+    print(f"rounds with {len(view.jobs):,} active jobs on {gpus:,} GPUs, a policy that remembers the round before:")
+    for order in ("fifo", "las"):
+        for allocation in ("proportional", "tune"):
+            print(
+                f"  synergy {order}, {allocation}: {rounds_per_s(view, allocation, order=order):,.0f} rounds/s",
+                flush=True,
+            )
+    waiting = 100 if quick else 1_000
+    jobs = [Job(f"r{n}", gpu_s=900.0, on=f"n{n // 8}/{n % 8}") for n in range(63)]
+    jobs += [Job(f"w{n}", gpu_s=300.0 + 7 * n, cpu_s=900.0 + 11 * n) for n in range(waiting)]
+    view = cluster_view([*(Node(f"n{n}", gpus=8) for n in range(8)), Node("cpu", cpus=8)], jobs, now_s=1.0)
+    policy = Allox()
+    state = policy.plan(view).state
+    began = time.process_time()
+    policy.plan(replace(view, state=state, changes=frozenset({"w1"})))
+    print(f"AlloX, {waiting:,} waiting jobs, 64 GPUs, one of them free: {time.process_time() - began:.3f} s a plan")
+
+
+def print_start_up(folder: Path, jobs: int, policies: list[str] | tuple[str, ...]) -> None:
+    """CPU and wall seconds of whole commands."""
+    print("whole commands, CPU seconds (wall seconds):")
+    print_command("simulate --help", ["simulate", "--help"])
+    write_inputs(folder, poisson_rows(jobs, 64, 0.9), 8)
+    workload, cluster = inputs(folder)
+    for policy in policies:
+        words = ["simulate", workload, "--cluster", cluster, "--policy", policy, "--out", str(folder / "out")]
+        print_command(f"simulate, {jobs:,} jobs on 64 GPUs, {policy}, all files", words)
+
+
+def print_command(title: str, words: list[str]) -> None:
+    """Run `emugpu` with these words."""
+    began = time.perf_counter()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "emugpu", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    wall_s = time.perf_counter() - began
+    print(f"  {title}: {cpu_s:.2f} ({wall_s:.2f}), {usage.ru_maxrss / 1024:.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":

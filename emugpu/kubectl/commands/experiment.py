@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from emugpu.comparison.runs import check_out, folder, write_results
+from emugpu.comparison.arguments import folder
+from emugpu.comparison.runs import check_out, write_results
 from emugpu.kubectl import options, output
 from emugpu.kubectl.cluster import NO_EMUJOBS, Cluster, listed
 from emugpu.kubectl.label_experiments import ClusterNow, Run, finished_only, record_of, runs_named, runs_of

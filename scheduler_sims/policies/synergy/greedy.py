@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from scheduler_sims.policies.synergy.servers import Demand, Server, with_gpus
+from scheduler_sims.policies.synergy.servers import Demand, Server, with_gpus, with_room
 
 
 def greedy(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
     """Each job gets its ideal share on the first server that has it, else it waits for the next round."""
-    for demand in demands:
+    for demand in with_room(servers, demands):
         for server in with_gpus(servers, demand):
             if server.fits(demand, share := demand.shares(server).ideal):
                 server.give(demand, share)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.interface.view import ClusterView
 from scheduler_sims.policies.synergy.servers import Demand, Server
 
 
@@ -44,6 +45,55 @@ def srtf(standing: Standing, demand: Demand) -> float:
     return (job.steps_total - view.steps_done(job)) / view.estimates.rate(job, allocation)
 
 
+@dataclass(slots=True)
+class Queue:
+    """The demands of all jobs in the order of a policy, handed on from round to round. `changed`: jobs to read from the view."""
+
+    demands: dict[str, Demand] = field(default_factory=dict)
+    keys: dict[str, _Key] = field(default_factory=dict)
+    ordered: list[_Key] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)
+
+    def follow(self, standing: Standing, rank: Callable[[Standing, Demand], float], held: Iterable[str]) -> None:
+        """Read the changed jobs, and rank them and `held` again: the rank of a job that waits doesn't change."""
+        view = standing.view
+        for job_id in self.changed.difference(view.jobs):
+            self.demands.pop(job_id, None)
+            self._leave(job_id)
+        present = [view.jobs[job_id] for job_id in self.changed.intersection(view.jobs)]
+        for job in sorted(present, key=lambda job: job.order):
+            old = self.demands.get(job.job_id)
+            same = old is not None and old.job.configurations == job.configurations
+            self.demands[job.job_id] = old.of_view(job) if old is not None and same else Demand.of(view, job)
+        ranked = {job_id for job_id in (*self.changed, *held) if job_id in self.demands}
+        self.changed.clear()
+        keys = [(job_id, self._key(standing, rank, job_id)) for job_id in ranked]
+        moved = [(job_id, key) for job_id, key in keys if self.keys.get(job_id) != key]
+        if len(moved) > _MANY:
+            self.keys.update(moved)
+            self.ordered = sorted(self.keys.values())
+            return
+        for job_id, key in moved:
+            self._leave(job_id)
+            self.keys[job_id] = key
+            insort(self.ordered, key)
+
+    def _key(self, standing: Standing, rank: Callable[[Standing, Demand], float], job_id: str) -> _Key:
+        demand = self.demands[job_id]
+        return (rank(standing, demand), *demand.job.order, job_id)
+
+    def _leave(self, job_id: str) -> None:
+        key = self.keys.pop(job_id, None)
+        if key is not None:
+            del self.ordered[bisect_left(self.ordered, key)]
+
+
+_Key = tuple[float, float, int, str]
+"""Rank, submit time, row, job id."""
+_MANY = 200
+"""So many jobs that moved are sorted faster than inserted one by one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """`rank`: smaller first. `selects`: the jobs of a round are chosen by GPUs alone, before CPUs and memory are divided, and
@@ -56,10 +106,9 @@ class Order:
     needs_estimates: bool = False
     selects: bool = False
 
-    def round(self, standing: Standing, jobs: list[JobView], *, largest_first: bool) -> list[Demand]:
-        """The jobs to pack, in order. `largest_first`: selected jobs are packed in order of their GPUs."""
-        demands = [Demand.of(standing.view, job) for job in jobs]
-        ranked = sorted(demands, key=lambda demand: (self.rank(standing, demand), demand.job.order))
+    def round(self, standing: Standing, queue: Queue, *, largest_first: bool) -> list[Demand]:
+        """The jobs of `queue` to pack, in order. `largest_first`: selected jobs are packed in order of their GPUs."""
+        ranked = [queue.demands[key[3]] for key in queue.ordered]
         if not self.selects:
             return ranked
         free = sum(server.free_gpus for server in standing.servers)

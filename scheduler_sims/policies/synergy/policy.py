@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from emulator_runtime.domain.errors import PolicyError, UnknownNameError
@@ -11,9 +11,10 @@ from emulator_runtime.domain.units import gib
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView
+from scheduler_sims.policies.handed import Handed, taken
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.synergy.greedy import greedy
-from scheduler_sims.policies.synergy.orders import ORDERS, Standing
+from scheduler_sims.policies.synergy.orders import ORDERS, Queue, Standing
 from scheduler_sims.policies.synergy.proportional import proportional
 from scheduler_sims.policies.synergy.servers import Demand, Server, grants_of
 from scheduler_sims.policies.synergy.staying import settle
@@ -29,12 +30,14 @@ LEAST_ROUND_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The state: number of the round, its allocations with their reasons; `given`: rounds that each job has had."""
+    """The state: number of the round, its allocations with their reasons; `given`: rounds that each job has had; `queue`: the
+    jobs in order, up to date with the last plan."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    queue: Handed[Queue] | None = field(default=None, compare=False, repr=False)
 
 
 class Synergy:
@@ -65,13 +68,18 @@ class Synergy:
 
     def plan(self, view: ClusterView) -> Plan:
         """A new division when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
-        current = view.state if view.state is not None else Round()
+        current: Round = view.state if view.state is not None else Round()
+        queue = None if "node" in view.triggers else taken(current.queue)
+        if queue is None:
+            queue = Queue(changed=set(view.jobs))
+        queue.changed |= view.changes
         if view.round is None:
             raise PolicyError("synergy needs rounds: a policy that calls it needs its attribute `rounds`, too")
         index = view.round.number
         begins = index > current.index or (index >= 0 and "node" in view.triggers)
         if begins:
-            current = self._begin(view, current, index)
+            current = self._begin(view, current, index, queue)
+        current = replace(current, queue=Handed([queue]))
         present = {job_id: a for job_id, a in current.allocations.items() if job_id in view.jobs}
         held = view.plan.allocations
         start = {job_id: a for job_id, a in present.items() if not _continues(a, held.get(job_id))}
@@ -86,11 +94,12 @@ class Synergy:
             ),
         )
 
-    def _begin(self, view: ClusterView, last: Round, index: int) -> Round:
+    def _begin(self, view: ClusterView, last: Round, index: int, queue: Queue) -> Round:
         servers = tuple(Server.empty(node) for node in view.nodes.values())
         order, proportionally = ORDERS[self.order], self.allocation == "proportional"
         standing = Standing(view, servers, last.given, proportionally)
-        demands = order.round(standing, list(view.jobs.values()), largest_first=self.allocation == "tune")
+        queue.follow(standing, order.rank, {*last.allocations, *(job.job_id for job in view.holding())})
+        demands = order.round(standing, queue, largest_first=self.allocation == "tune")
         ALLOCATIONS[self.allocation](servers, demands)
         given = {job_id: rounds for job_id, rounds in last.given.items() if job_id in view.jobs}
         counted = last.allocations if index == last.index else ()  # nodes changed within the round

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -67,6 +67,10 @@ class Demand:
                 "use another policy for this workload"
             )
         return cls(job, configuration, configuration.gpus)
+
+    def of_view(self, job: JobView) -> Demand:
+        """The same demand, of the job as it is now."""
+        return self if job is self.job else Demand(job, self.configuration, self.gpus, self._known)
 
     def shares(self, server: Server) -> Shares:
         """The shares on `server`, computed once for servers of the same size."""
@@ -139,6 +143,15 @@ class Server:
     def _take(self, host: HostShare, sign: int) -> None:
         self.free_cpu_milli -= sign * host.cpu_milli
         self.free_memory_bytes -= sign * host.memory_bytes
+
+
+def with_room(servers: Sequence[Server], demands: Iterable[Demand]) -> Iterator[Demand]:
+    """The demands for whose GPUs a server has room when their turn comes; most jobs of a long queue find none."""
+    most = max((server.free_gpus for server in servers), default=0)
+    for demand in demands:
+        if demand.gpus <= most:
+            yield demand
+            most = max(server.free_gpus for server in servers)
 
 
 def with_gpus(servers: Iterable[Server], demand: Demand) -> list[Server]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 from emulator_runtime.domain.sensitivity import HostShare
-from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, Shares, fullest_first, with_gpus
+from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, Shares, fullest_first, with_gpus, with_room
 
 _ideal, _modest = attrgetter("ideal"), attrgetter("modest")
 
@@ -17,7 +17,7 @@ def tune(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
     (Mohan et al., OSDI 2022, section 4.2.) A job that needs less than its proportional share of a resource gets only what it
     needs. A job for which no server has enough GPUs waits for the next round.
     """
-    for demand in demands:
+    for demand in with_room(servers, demands):
         _ = _place(servers, demand, _ideal) or _place(servers, demand, _modest) or _push(servers, demand)
 
 

@@ -122,7 +122,8 @@ def gpus_of_jobs(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figur
     """The GPUs of each job over time, one on top of the other, in a panel for each policy that gives a job different numbers of
     GPUs; of its first observed run, or else of the predicted one. None if no policy does."""
     shown = {policy: observed[0] if observed else predicted for policy, (predicted, observed) in split(runs).items()}
-    lines = {policy: gpus_held(run) for policy, run in shown.items() if run is not None}
+    few = {policy: run for policy, run in shown.items() if run is not None and len(run.jobs) <= MOST_AREAS}
+    lines = {policy: gpus_held(run) for policy, run in few.items()}
     lines = {policy: found for policy, found in lines.items() if _resized(found[1])}
     if not lines:
         return None

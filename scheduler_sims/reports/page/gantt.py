@@ -136,7 +136,10 @@ def _places(rows: Sequence[Row], packed: dict[Row, list[Bar]]) -> dict[Row, _Pla
 def _bars(run: RunRecord, drawn: list[tuple[_Place, Bar]], scale: TimeScale) -> dict[str, Any]:
     jobs = {job.job_id: (position, job) for position, job in enumerate(run.jobs)}
     colours, labels, hovers = {}, {}, {}
-    for job_id, (position, job) in jobs.items():
+    for job_id in dict.fromkeys(bar.span.job_id for _, bar in drawn):
+        if job_id not in jobs:
+            continue
+        position, job = jobs[job_id]
         failed = job.status == "failed"
         colours[job_id] = FAILED_COLOUR if failed else JOB_COLOURS[position % len(JOB_COLOURS)]
         labels[job_id] = plotly_text(job_id)

@@ -146,3 +146,20 @@ def test_records_are_in_workload_order_and_the_end_is_when_all_have_one(books):
     run(books, "a", 2, 6, Happening.FINISHED, on(0, 1), 1)
     assert [record.job_id for record in books.records()] == ["a", "b"]
     assert (books.done, books.ended) == (True, 2)
+
+
+def test_the_books_know_who_holds_who_lives_and_who_leaves(job_specs, cluster_spec):
+    jobs = job_specs([Job(name, gpu_s=1) for name in "abc"])
+    books = JobBooks(jobs, cluster_spec([Node("n1", gpus=4)]))
+    submit(books)
+    for name, device in (("c", 2), ("a", 0), ("b", 1)):
+        books.starting(name, on(device))
+    assert (list(books.held), list(books.live), list(books.leaving)) == (["a", "b", "c"], ["a", "b", "c"], [])
+    books.stopping("a")
+    assert (list(books.held), list(books.live), dict(books.leaving)) == (["a", "b", "c"], ["b", "c"], {"a": on(0)})
+    books.not_started("b")
+    books.released(Event(3 * S, Happening.STOPPED, "a", books.specs["a"].row))
+    assert (list(books.held), list(books.live), len(books.leaving)) == (["c"], ["c"], 0)
+    assert ("b" in books.live, books.live.get("b"), books.live.get("c")) == (False, None, on(2))
+    books.released(Event(4 * S, Happening.FINISHED, "c", books.specs["c"].row))
+    assert not books.held

@@ -159,13 +159,18 @@ def test_tasks_of_one_job_may_share_a_device(ledger):
 
 
 def test_a_view_is_made_anew_only_after_a_change(ledger):
-    first = ledger.views()
+    first = snapshot(ledger)
     allocation = one("n2", DeviceShare(device_uuid("n2", 1), V100))
     ledger.take("a", allocation)
-    second = ledger.views()
+    second = snapshot(ledger)
     assert second["n1"] is first["n1"]
     assert second["n2"] is not first["n2"]
     assert second["n2"].devices[1].holders == ("a",)
+    assert [second["n2"].devices[index] is first["n2"].devices[index] for index in range(3)] == [True, False, True]
+    assert (ledger.changed, ledger.views() is ledger.views()) == ({"n1", "n2", "n3"}, True)
+    ledger.changed.clear()
+    ledger.release("a", allocation)
+    assert ledger.changed == {"n2"}
 
 
 # --- shortages ------------------------------------------------------------------------------------------------------------

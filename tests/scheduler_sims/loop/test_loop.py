@@ -32,7 +32,9 @@ class Timeline:
 
     def plan(self, view):
         jobs = {job.job_id: job for job in view.jobs.values()}
-        self.views.append(replace(view, jobs=jobs))
+        self.views.append(  # a view shows the loop's books, which go on
+            replace(view, jobs=jobs, nodes=dict(view.nodes), plan=Plan.full(dict(view.plan.allocations)))
+        )
         wanted = next(places for at_s, places in reversed(self.table) if at_s <= view.now_s + 1e-6)
         wake = next((at_s for at_s, _ in self.table if at_s > view.now_s + 1e-6), None)
         return Plan.full({j: place(jobs[j], p) for j, p in wanted.items() if j in jobs}, wake_at_s=wake, **self.extras)

@@ -6,7 +6,7 @@ import pytest
 
 from emulator_runtime.domain.errors import PolicyError
 from scheduler_sims.interface.view import Phase
-from scheduler_sims.policies.drf import DominantShares, DrfFifo, DrfSjf
+from scheduler_sims.policies.drf import DominantShares, DrfFifo, DrfSjf, Holdings
 from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.sjf import Sjf
 from scheduler_sims.testing import Job, Node, cluster_view, places
@@ -135,7 +135,9 @@ def test_dominant_shares_of_running_jobs():
         Job("w", gpu_s=9, user="v"),
     ]
     view = cluster_view([Node("n", gpus=4, cpus=60), Node("c", cpus=60)], jobs)
-    shares = DominantShares(view, view.holding())
+    holdings = Holdings()
+    holdings.follow(view, view.jobs)
+    shares = DominantShares(view, holdings)
     assert (shares.of("u"), shares.of("v"), shares.of("nobody")) == (0.5, 0.0, 0.0)
 
 

@@ -117,7 +117,6 @@ def test_lines_follow_the_changes():
     assert (ids(second), [j.job_id for j in second.holders()]) == (["b", "c"], ["a"])
     third = Waiting(cluster_view(nodes, [replace(a, queued_since_s=9.0), c]), second.memory(), FIRST)
     assert (ids(third), third.holders()) == (["a", "c"], [])
-    assert ids(waiting) == ["a", "b"]
 
 
 def test_a_job_that_left_the_middle_of_a_line_and_came_back_stands_there_once():

@@ -126,19 +126,33 @@ def test_fits_asks_without_changing_anything():
     assert space.place(one) is None
 
 
-def test_a_sketch_leaves_the_view_and_later_sketches_alone():
+def test_a_space_leaves_the_view_and_later_spaces_alone():
     view = cluster_view([Node("n", gpus=1)], [])
-    first = FreeSpace.now(view)
-    assert first.place(gpus(1))
-    assert FreeSpace.now(view, first).place(gpus(1))
+    assert FreeSpace.now(view).place(gpus(1))
+    assert FreeSpace.now(view).place(gpus(1))
 
 
-def test_reused_sketches_see_changed_nodes():
-    before = cluster_view([Node("n", gpus=1), Node("m", gpus=1)], [])
-    after = cluster_view([Node("n", gpus=1), Node("m", gpus=1)], [Job("a", gpu_s=1, on="n/0")])
-    mixed = replace(after, nodes={"n": after.nodes["n"], "m": before.nodes["m"]})
-    space = FreeSpace.now(mixed, FreeSpace.now(before))
+def test_a_followed_space_sees_changed_nodes_and_forgets_what_was_tried():
+    nodes = [Node("n", gpus=1), Node("m", gpus=1)]
+    before, after = cluster_view(nodes, []), cluster_view(nodes, [Job("a", gpu_s=1, on="n/0")])
+    shown = dict(before.nodes)
+    view = replace(before, nodes=shown, changed_nodes=frozenset())
+    space = FreeSpace.now(view)
+    assert [where(space.place(gpus(1))), where(space.place(gpus(1)))] == [uuids("n", 0), uuids("m", 0)]
+    shown["n"] = after.nodes["n"]
+    assert space.follow(replace(view, changed_nodes=frozenset({"n"}))) is space
     assert [where(space.place(gpus(1))), space.place(gpus(1))] == [uuids("m", 0), None]
+
+
+def test_what_fits_nowhere_is_tried_again_after_a_release():
+    view = cluster_view([Node("n", gpus=2)], [])
+    space = FreeSpace.now(view)
+    held = space.place(gpus(1))
+    assert space.place(gpus(2)) is None
+    assert space.fits_after(gpus(2), [held])
+    assert space.place(gpus(2)) is None
+    space.release(held)
+    assert space.place(gpus(2))
 
 
 def test_shared_devices_are_not_whole_until_all_shares_are_back():

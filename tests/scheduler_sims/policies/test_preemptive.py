@@ -260,9 +260,9 @@ def test_an_empty_cluster_or_queue_is_fine(policy):
 def test_srtf_asks_for_the_progress_of_those_only_that_may_have_to_stop():
     """An earlier result is an upper bound: r0 is no candidate, so its place isn't computed again."""
     jobs = [Job("r0", gpu_s=50, on="n/0", row=0), Job("r1", gpu_s=500, on="n/1", row=1)]
-    first = Srtf().plan(cluster_view(TWO, jobs))
     later = [replace(jobs[0], done=0.2), replace(jobs[1], done=0.7)]
     for seconds, stopped in ((200, set()), (100, {"r1"})):  # r1 has 150 s left
+        first = Srtf().plan(cluster_view(TWO, jobs))
         view = cluster_view(TWO, [*later, Job("w", gpu_s=seconds, row=2)], after=first)
         asked: list[str] = []
         progress = view.observed_steps
