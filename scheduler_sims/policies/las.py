@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
-from scheduler_sims.policies.handed import Handed, taken
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.preempting import Departures, Room
