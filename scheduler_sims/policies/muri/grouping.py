@@ -147,13 +147,17 @@ class Grouping:
 
     def _table(self, kinds: Sequence[tuple[Profile, ...]]) -> list[list[float]]:
         """The weight of each pair of kinds of groups; 0: they may not be merged."""
-        return [[self._weight(one, two) for two in kinds] for one in kinds]
+        table = [[0.0] * len(kinds) for _ in kinds]
+        for two, kind in enumerate(kinds):
+            for one in range(two + 1):
+                table[two][one] = table[one][two] = self._weight(kinds[one], kind)
+        return table
 
     def _weight(self, one: tuple[Profile, ...], two: tuple[Profile, ...]) -> float:
         count = len(one) + len(two)
         if count > self.most:
             return 0.0
-        weight = efficiency(tuple(sorted((*one, *two))), self.overheads)
+        weight = _efficiency(one, two, self.overheads)
         return weight if weight > self.least * count / RESOURCES else 0.0
 
     def _in_order(self, groups: Mapping[_Size, list[Group]], gpus: int) -> list[Group]:
@@ -178,6 +182,11 @@ class Grouping:
         if iteration_s(group.profiles, self.overheads) <= sum(profile.iteration_s for profile in group.profiles):
             return [group]
         return [Group((job,)) for job in group.jobs]
+
+
+@lru_cache(maxsize=1 << 16)
+def _efficiency(one: tuple[Profile, ...], two: tuple[Profile, ...], overheads: tuple[float, ...]) -> float:
+    return efficiency(tuple(sorted((*one, *two))), overheads)
 
 
 def load_rustworkx() -> ModuleType:
