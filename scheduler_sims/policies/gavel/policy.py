@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from emulator_runtime.domain.errors import InputError, PolicyError, UnknownNameError
+from emulator_runtime.profiles.catalogue import bundled_catalogue
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView
@@ -198,14 +199,15 @@ def _arrays() -> Any:
 
 
 def _prices(text: str) -> dict[str, float]:
-    """The prices in an option such as V100:2.48|K80:0.45. Raises InputError."""
-    prices = {}
+    """The prices in an option such as V100:2.48|K80:0.45, by the name given and by the catalogue's. Raises InputError."""
+    prices, catalogue = dict[str, float](), bundled_catalogue()
     for part in text.split("|") if text else ():
-        kind, _, price = part.partition(":")
+        kind, _, value = part.partition(":")
         try:
-            prices[kind.strip()] = float(price)
+            price = float(value)
         except ValueError:
-            prices[kind.strip()] = 0.0
-        if not prices[kind.strip()] > 0:
+            price = 0.0
+        if not price > 0:
             raise InputError("gavel: prices", f"{part!r} is no price above 0; write TYPE:PRICE|TYPE:PRICE")
+        prices[kind.strip()] = prices[catalogue.find(kind.strip()) or kind.strip()] = price
     return prices

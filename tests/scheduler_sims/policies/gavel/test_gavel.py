@@ -307,6 +307,13 @@ def test_options_that_make_no_sense_are_refused(text, message):
         resolve_policy(text)
 
 
+def test_prices_may_name_gpu_types_by_their_short_names():
+    policy, nodes = Gavel("cost", prices="V100:10|k80:1"), [Node("slow", gpus=1, gpu_type="Tesla_K80")]
+    nodes.append(Node("fast", gpus=1, gpu_type="Tesla_V100-PCIE-32GB"))
+    job = Job("a", gpu_s={"Tesla_K80": 200, "Tesla_V100-PCIE-32GB": 100})
+    assert planned(policy, [job], nodes=nodes)[1].state.credit.shares == {"a": (1.0, 0.0)}
+
+
 def test_jobs_that_it_can_not_handle_are_refused():
     with pytest.raises(PolicyError, match="job 'c' runs on CPUs only"):
         planned(Gavel(), [Job("c", cpu_s=10)])
