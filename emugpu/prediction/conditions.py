@@ -1,4 +1,4 @@
-"""The options of `emugpu predict` that say under which conditions: topology, network, what collectives share, measured kernels."""
+"""The options of `emugpu predict` that say under which conditions: network, what collectives share, measured kernels."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="measured times of kernels (`emugpu cuda kernels`), for one --gpu",
     )
     network = parser.add_argument_group("network", "Without these, ranks are on the nodes on which they were recorded.")
-    network.add_argument("--topology", type=Path, metavar="FILE", help="shape of the cluster, in YAML (docs/prediction.md)")
+    network.add_argument(
+        "--topology", type=Path, metavar="FILE", help="shape of the cluster, in YAML (docs/prediction.md)"
+    )
     network.add_argument(
         "--network-gbps", type=float, metavar="N", help=f"network of a node, one way (default: {NETWORK_GBPS:g})"
     )
     network.add_argument("--gpus-per-node", type=int, metavar="N", help="places the ranks anew, node by node")
     network.add_argument("--nodes", type=int, metavar="N", help="places the ranks anew, equally on so many nodes")
     network.add_argument(
-        "--nvlink-domain", type=int, metavar="N", help="GPUs that NVLink joins; may span nodes (default: those of a node)"
+        "--nvlink-domain",
+        type=int,
+        metavar="N",
+        help="GPUs that NVLink joins; may span nodes (default: those of a node)",
     )
     network.add_argument("--pcie-only", action="store_true", help="no GPUs are joined by NVLink")
     network.add_argument("--nodes-per-rack", type=int, metavar="N", help="nodes below one switch (default: all)")
@@ -44,7 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--network-latency", metavar="TIME", help="of a message between nodes, on top of NCCL's own")
     network.add_argument("--rack-latency", metavar="TIME", help="on top of that between racks")
     network.add_argument(
-        "--no-sharing", action="store_true", help="collectives that run at once don't share the bandwidth of their links"
+        "--no-sharing",
+        action="store_true",
+        help="collectives that run at once don't share the bandwidth of their links",
     )
     network.add_argument(
         "--sm-share",

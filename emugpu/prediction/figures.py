@@ -99,7 +99,7 @@ def as_json(found: Prediction, amounts: Amounts) -> dict[str, object]:
 
 
 def bubble_part(found: Prediction) -> float:
-    """The share of a step in which a rank computes nothing because it waits for the other side of a message; mean over the ranks."""
+    """The share of a step in which a rank computes nothing because it waits for the other side of a message: the mean."""
     length_s = sum(found.seconds.values())
     return found.seconds.get(BUBBLE, 0.0) / length_s if length_s else 0.0
 

@@ -43,7 +43,8 @@ def prices_in(field: Field) -> dict[str, float]:
 
 
 def prices_of(options: Sequence[str]) -> dict[str, float]:
-    """What several `--price` say, the later ones first: each is TYPE=NUMBER, or a file. Raises InputError and UnknownNameError."""
+    """What several `--price` say, the later ones first: each is TYPE=NUMBER, or a file. Raises what
+    `prices_in` raises."""
     prices: dict[str, float] = {}
     for option in options:
         name, equals, number = option.partition("=")

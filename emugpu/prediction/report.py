@@ -20,14 +20,15 @@ from scheduler_sims.reports.page.frame import chart_section, document, gantt_sec
 
 _TIMELINE_RANKS = 8
 _TIMELINE_TEXT = (
-    "The last step, a box for each piece of work, or for several that follow each other closely. Host: the program's own part, without its "
-    "waits. Collectives: from when all ranks have come; before that, a rank waits for others."
+    "The last step, a box for each piece of work, or for several that follow each other closely. Host: the program's own part, "
+    "without its waits. Collectives: from when all ranks have come; before that, a rank waits for others."
 )
 _PARTS_TEXT = (
-    "compute and memory: work that is limited by its operations or by its memory traffic. small kernels: work whose fixed time is the largest "
-    "part. While nothing is computed: communication is a collective or message, bubble is waiting for the other side of a message, slower "
-    "ranks is waiting for a collective to begin, copies is a copy from or to the host, host is the rest."
+    "compute and memory: work that is limited by its operations or by its memory traffic. small kernels: work whose fixed time is "
+    "the largest part. While nothing is computed: communication is a collective or message, bubble is waiting for the other side "
+    "of a message, slower ranks is waiting for a collective to begin, copies is a copy from or to the host, host is the rest."
 )
+_MEMORY_TEXT = "Dashed: what a GPU has. GPU types differ in their context."
 _SOURCES = {
     ROOFLINE: "estimated from the data sheet of the GPU type, with constants fitted to published measurements",
     TABLE: "measured times of kernels",
@@ -53,7 +54,11 @@ def render(predictions: Sequence[Prediction], subject: Subject) -> str:
     """The whole page. There is at least one prediction."""
     charts: dict[str, Any] = {"parts": by_type(predictions)}
     first = predictions[0]
-    sections = [_header(predictions, subject), _notes_section(predictions), _table_section(predictions, subject.amounts)]
+    sections = [
+        _header(predictions, subject),
+        _notes_section(predictions),
+        _table_section(predictions, subject.amounts),
+    ]
     sections.append(chart_section("parts", "Where a step's time goes", _PARTS_TEXT))
     if len(first.ranks) > 1:
         charts["ranks"] = by_rank(first)
@@ -61,7 +66,11 @@ def render(predictions: Sequence[Prediction], subject: Subject) -> str:
         sections.append(chart_section("ranks", heading, _some_of("The parts are those above.", first)))
     charts["memory"] = memory(predictions)
     sections.append(
-        chart_section("memory", "Memory of each rank", _some_of("Dashed: what a GPU has. GPU types differ in their context.", first))
+        chart_section(
+            "memory",
+            "Memory of each rank",
+            _some_of(_MEMORY_TEXT, first),
+        )
     )
     sections.append(gantt_section("One steady step", _TIMELINE_TEXT, ("GPU type", "ranks")))
     sections.append(_assumptions_section(predictions, subject.conditions))
@@ -85,7 +94,9 @@ def _header(predictions: Sequence[Prediction], subject: Subject) -> str:
         "samples a step": _amount(subject.amounts.samples),
         "network": _network(subject.conditions),
     }
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in meta.items() if value)
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in meta.items() if value
+    )
     return (
         f"<header><h1>{escape(_title(subject))}</h1><p class='lead'>{escape(_lead(predictions))}</p>"
         f"<dl class='meta'>{items}</dl></header>"
@@ -163,7 +174,7 @@ def _timelines(prediction: Prediction) -> dict[str, Any]:
         step_ns = max((rank.last_step_ns for rank in ranks), key=lambda step: step[1] - step[0])
         figure, merged = step_figure([runs[rank.rank] for rank in ranks if rank.rank in runs], step_ns)
         boxes = len(figure["data"][0]["x"])
-        caption = f"{boxes:,} boxes, {merged:,} of which stand for several pieces of work. Drag to enlarge, double-click to reset."
+        caption = f"{boxes:,} boxes, {merged:,} of which stand for several pieces of work. Drag to enlarge it."
         choices.append({"name": name, "caption": caption, "figure": figure})
     return {"policy": short_name(prediction.gpu_type), "runs": choices}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from emugpu.prediction.figures import PARTS
 from emulator_runtime.domain.units import GIB
+from emulator_runtime.prediction.estimators import COMPUTE, LAUNCH, MEMORY
 from emulator_runtime.prediction.prediction import (
     BUBBLE,
     COMMUNICATION,
@@ -25,14 +26,14 @@ MOST_RANKS = 32
 """Of a chart with a bar for each; of more ranks, some are chosen at equal distances."""
 _IDLE_COLOUR = "#8b949e"
 COLOURS: Mapping[str, str] = {
-    **dict(zip(PARTS, POLICY_COLOURS, strict=True)),
+    COMPUTE: POLICY_COLOURS[0],
+    MEMORY: POLICY_COLOURS[2],
+    LAUNCH: POLICY_COLOURS[7],
     COMMUNICATION: POLICY_COLOURS[1],
     BUBBLE: POLICY_COLOURS[6],
     PEERS: POLICY_COLOURS[3],
     COPIES: POLICY_COLOURS[4],
     HOST: _IDLE_COLOUR,
-    "memory": POLICY_COLOURS[2],
-    "launch": POLICY_COLOURS[7],
 }
 """By part of a step. Work is blue and green, what stands in its way warm, the host grey."""
 

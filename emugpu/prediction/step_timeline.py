@@ -1,7 +1,7 @@
 """One steady step as a chart: what host, compute units, copies and collectives of each rank do.
 
-A step has up to a million kernels. What follows each other closely is drawn as one box, which says how many there are and how much of
-it they fill.
+A step has up to a million kernels. What follows each other closely is drawn as one box, which says how many there are and how much
+of it they fill.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def step_figure(runs: Sequence[RankRun], step_ns: Interval) -> tuple[dict[str, A
                 "tickmode": "array",
                 "tickvals": [n * (len(_LANES) + 0.5) + lane for n in range(len(runs)) for lane in range(len(_LANES))],
                 "ticktext": [
-                    f"<b>rank {run.trace.rank}</b>  {name}" if name == _LANES[0] else name for run in runs for name in _LANES
+                    f"<b>rank {run.trace.rank}</b>  {name}" if name == _LANES[0] else name
+                    for run in runs
+                    for name in _LANES
                 ],
                 "showgrid": False,
                 "zeroline": False,

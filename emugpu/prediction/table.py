@@ -101,9 +101,7 @@ def notes(predictions: Sequence[Prediction], *, by_rank: bool = True) -> Iterato
             needs = f"{gib(one.memory_bytes)} of {gib(one.device_memory_bytes)}"
             yield f"{one.gpu_type}: out of memory on rank {ranks} ({needs}); the times are those of a GPU with more."
         if not one.settled:
-            yield (
-                f"{one.gpu_type}: how long collectives take that share links didn't settle; the times are those of the last replay."
-            )
+            yield f"{one.gpu_type}: how long collectives take that share links didn't settle; times are of the last replay."
     if by_rank and (line := memory_by_rank(predictions[0])):
         yield line
 

@@ -40,8 +40,8 @@ waiting for the host."""
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is known beside the GPU type. `network_gbps`: of a node, one direction. `kernel_table`: measured times. `topology`: None:
-    nodes as they were recorded, with `network_gbps`. `shared_links`: collectives that run at once share their links. `sm_share`:
+    """What is known beside the GPU type. `network_gbps`: of a node, one direction. `kernel_table`: measured times. `topology`:
+    None: nodes as they were recorded, with `network_gbps`. `shared_links`: collectives that run at once share their links. `sm_share`:
     part of the compute units that a collective takes from kernels beside it (0 to below 1)."""
 
     network_gbps: float = NETWORK_GBPS
@@ -63,10 +63,10 @@ STANDARD_CONDITIONS = Conditions()
 @dataclass(frozen=True, slots=True)
 class RankPrediction:
     """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
-    COMPUTE, MEMORY, LAUNCH, COMMUNICATION, BUBBLE, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time that the
-    device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are anchored.
-    `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates. `last_step_ns`: when the
-    last step began and ended in the run; the whole run if there is no step."""
+    COMPUTE, MEMORY, LAUNCH, COMMUNICATION, BUBBLE, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time
+    that the device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are
+    anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates.
+    `last_step_ns`: when the last step began and ended in the run; the whole run if there is no step."""
 
     rank: int
     total_s: float

@@ -58,8 +58,12 @@ def release() -> TorchRelease:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_program_is_traced_and_predicted(case: Case, run_program: RunProgram, tmp_path: Path) -> None:
     words = (*case.launcher, HERE / case.program, *case.words)
-    run_program(*words, by="trace", options=("--gpus", str(case.gpus), "--out", "trace"), timeout_s=380, **_variables(tmp_path))
-    printed = _emugpu(tmp_path, "predict", "trace", "--gpu", "A100", "--gpu", "H100", "--samples", "8", "--format", "json")
+    run_program(
+        *words, by="trace", options=("--gpus", str(case.gpus), "--out", "trace"), timeout_s=380, **_variables(tmp_path)
+    )
+    printed = _emugpu(
+        tmp_path, "predict", "trace", "--gpu", "A100", "--gpu", "H100", "--samples", "8", "--format", "json"
+    )
     a100, h100 = json.loads(printed)
     for found in (a100, h100):
         assert found["gpus"] == case.gpus

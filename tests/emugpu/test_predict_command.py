@@ -9,8 +9,8 @@ import pytest
 
 from emugpu.__main__ import main
 from emulator_runtime.domain.units import GIB
-from emulator_runtime.prediction.records import Launch, RankTrace, Trace, Work
 from emulator_runtime.prediction.estimators import Roofline
+from emulator_runtime.prediction.records import Launch, RankTrace, Trace, Work
 from tests.support.traces import Host, hosts
 
 A100 = "NVIDIA_A100-SXM4-40GB"
@@ -60,7 +60,18 @@ def test_tokens_samples_and_prices_become_throughput_and_cost(
     prices = tmp_path / "prices.yaml"
     prices.write_text("H100: 7.2\nA100: 1\n", encoding="utf-8")
     arguments = ["predict", str(trace), "--gpu", "A100", "--gpu", "H100", "--gpu", "V100"]
-    arguments += ["--tokens", "4000", "--samples", "8", "--price", str(prices), "--price", "A100=3.6", "--step-time", "20ms"]
+    arguments += [
+        "--tokens",
+        "4000",
+        "--samples",
+        "8",
+        "--price",
+        str(prices),
+        "--price",
+        "A100=3.6",
+        "--step-time",
+        "20ms",
+    ]
     assert main([*arguments, "--format", "json"]) == 0
     a100, h100, v100 = json.loads(capsys.readouterr().out)
     assert a100["gpus"] == 1
@@ -85,7 +96,9 @@ def test_a_report_is_written(trace: Path, tmp_path: Path, capsys: pytest.Capture
     (trace / "trace.json").write_text(
         json.dumps({"command": ["python", "<train>.py"], "gpu_type": A100, "gpus": 1, "exit_status": 0, "version": 1})
     )
-    assert main(["predict", str(trace), "--gpu", "A100", "--gpu", "H100", "--tokens", "4000", "--out", str(folder)]) == 0
+    assert (
+        main(["predict", str(trace), "--gpu", "A100", "--gpu", "H100", "--tokens", "4000", "--out", str(folder)]) == 0
+    )
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "Predicted: python &lt;train&gt;.py" in page
     assert "out of memory on rank 0" in page

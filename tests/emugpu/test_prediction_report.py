@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -18,7 +19,9 @@ from tests.support.traces import Host, hosts, run
 A100 = "NVIDIA_A100-SXM4-40GB"
 
 
-def rank(number: int, seconds: dict[str, float], peak: int = GIB, sources: dict[str, float] | None = None) -> RankPrediction:
+def rank(
+    number: int, seconds: dict[str, float], peak: int = GIB, sources: dict[str, float] | None = None
+) -> RankPrediction:
     return RankPrediction(number, 1.0, 3, 0.1, seconds, 0.4, None, {0: peak}, sources or {"roofline": 1.0}, (0, 100))
 
 
@@ -51,7 +54,7 @@ def test_many_ranks_are_chosen_at_equal_distances() -> None:
     assert len(some) == MOST_RANKS
     assert some[0] == 0
     assert some[-1] == 999
-    assert {b - a for a, b in zip(some, some[1:], strict=False)} <= {32, 33}
+    assert {b - a for a, b in pairwise(some)} <= {32, 33}
 
 
 def boxes(host: Host, others: Sequence[Host] = (), step: tuple[int, int] = (0, 10_000), most: int = 100) -> list[Box]:
@@ -112,7 +115,9 @@ def test_a_lane_has_a_limited_number_of_boxes() -> None:
 
 def test_the_page_says_what_it_rests_on() -> None:
     mixed = prediction(rank(0, {"compute": 0.1}, sources={"roofline": 3.0, "table": 1.0}))
-    lines = " ".join(assumptions([mixed], Conditions(topology=Topology(nodes_per_rack=4, oversubscription=2, nvlink_domain=1))))
+    lines = " ".join(
+        assumptions([mixed], Conditions(topology=Topology(nodes_per_rack=4, oversubscription=2, nvlink_domain=1)))
+    )
     assert "A100: 75.0% of the time of kernels is estimated from the data sheet" in lines
     assert "A100: 25.0% of the time of kernels is measured times of kernels (table)." in lines
     assert "Network: 100 Gbit/s a node, no NVLink, 4 nodes a rack, oversubscribed 2:1." in lines
@@ -123,8 +128,10 @@ def test_the_page_says_what_it_rests_on() -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_the_page_begins_with_what_distorts_it(settled: bool) -> None:  # noqa: FBT001
-    page = render([prediction(rank(0, {"compute": 0.1}), settled=settled)], Subject(["train"], Conditions(), Amounts(tokens=5)))
+def test_the_page_begins_with_what_distorts_it(settled: bool) -> None:
+    page = render(
+        [prediction(rank(0, {"compute": 0.1}), settled=settled)], Subject(["train"], Conditions(), Amounts(tokens=5))
+    )
     assert ("Read this first" in page) is not settled
     assert "A step takes 100.00 ms on A100. On A100 most of it is compute." in page
     assert "<dt>tokens a step</dt><dd>5</dd>" in page

@@ -1,7 +1,7 @@
 """A replay in which collectives that run at once share their links, and take compute units from kernels beside them.
 
-When a collective begins it isn't known what will begin beside it, so its end isn't known either, and the replay gives each call its
-end at once. So a job is replayed with the times that everything takes alone; where collectives met on a link, it is replayed
+When a collective begins it isn't known what will begin beside it, so its end isn't known either, and the replay gives each call
+its end at once. So a job is replayed with the times that everything takes alone; where collectives met on a link, it is replayed
 again with the times that they then take, from where they began, until these times stay. What happened before a moment doesn't
 depend on what is after it, so each replay is right at least up to one more encounter than the one before, and that one is right
 which repeats itself. A job in which nothing meets is replayed once, and nothing in it changes.
@@ -39,7 +39,7 @@ class Routes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """`routes`: None: links aren't shared. `sm_share`: part of a device's compute units that a collective takes (0 to below 1)."""
+    """`routes`: None: links aren't shared. `sm_share`: part of a device's compute units that collectives take (0 to below 1)."""
 
     routes: Routes | None
     sm_share: float = 0.0
@@ -66,6 +66,8 @@ class _Call:
 def replay(trace: Trace, estimator_of: EstimatorOf, links: CollectiveEstimator, contention: Contention) -> Replay:
     """What each rank does. Raises what `simulate` raises."""
     runs = simulate(trace, estimator_of, links)
+    if contention.routes is None and not contention.sm_share:
+        return Replay(runs)
     calls = list(_calls(runs))
     alone = {call.key: call.end_ns - call.start_ns for call in calls}
     given = GivenTimes()

@@ -158,7 +158,7 @@ class Fabric:
         return Cost(latency_us / 1e6 + max(busy_s.values()), busy_s)
 
     def _hierarchical(self, operation: str, size: float, layout: Layout, protocol: int) -> Cost:
-        """All places of a domain exchange their part with the other domains at once, so that their bytes add up on the network."""
+        """All places of a domain exchange their part with the other domains at once: their bytes add up on the network."""
         rounds, inside_ranks = _HIERARCHICAL_ROUNDS[operation], layout.per_domain
         between = Layout(
             layout.domains, layout.domains, layout.islands, layout.racks, 1,

@@ -13,7 +13,7 @@ from emulator_runtime.prediction.records import Communicator, RankTrace
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """All numbers count over the cluster, but for `card`, which is one of its node's. `island`: what NVLink or the links of a node
+    """Numbers count over the cluster, but for `card`, which is one of its node's. `island`: what NVLink or the links of a node
     join, so that the network joins islands."""
 
     gpu: int

@@ -1,7 +1,7 @@
 """The frame of a report: a single file with plotly.js and all data, which works offline from a file:// address.
 
-The page's Content-Security-Policy allows only the page's two scripts (by hash) and no requests, so neither a name in the data nor a
-library can make the browser load anything.
+The page's Content-Security-Policy allows only the page's two scripts (by hash) and no requests, so neither a name in the data nor
+a library can make the browser load anything.
 """
 
 from __future__ import annotations

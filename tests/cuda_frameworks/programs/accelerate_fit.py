@@ -5,7 +5,9 @@ from accelerate import Accelerator
 from torch import nn
 
 accelerator = Accelerator(mixed_precision="bf16", gradient_accumulation_steps=2)
-model = nn.Sequential(nn.TransformerEncoder(nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True), 2), nn.Linear(256, 10))
+model = nn.Sequential(
+    nn.TransformerEncoder(nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True), 2), nn.Linear(256, 10)
+)
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 data = torch.utils.data.TensorDataset(torch.randn(96, 32, 256), torch.randint(0, 10, (96, 32)))
 loader = torch.utils.data.DataLoader(data, 4, shuffle=True)

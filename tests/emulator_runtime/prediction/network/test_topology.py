@@ -15,7 +15,9 @@ def read(**members: object) -> Topology:
 
 def test_a_document_has_any_of_the_fields() -> None:
     assert read() == Topology()
-    found = read(gpus_per_node=4, nvlink_domain=72, network_gbps=400, oversubscription=2, nodes_per_rack=18, algorithms=[RING])
+    found = read(
+        gpus_per_node=4, nvlink_domain=72, network_gbps=400, oversubscription=2, nodes_per_rack=18, algorithms=[RING]
+    )
     assert found == Topology(4, None, 72, 18, 400.0, oversubscription=2.0, algorithms=("ring",))
     assert found.network_bytes_per_s == 50e9
     assert found.rack_bytes_per_s == 18 * 50e9 / 2
