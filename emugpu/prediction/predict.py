@@ -96,10 +96,14 @@ def _write(
 
 
 def _print(predictions: list[Prediction], amounts: Amounts) -> None:
-    from emugpu.prediction.table import notes, table  # here: an image that only runs programs has no rich
+    from emugpu.prediction.table import notes, tables  # here: an image that only runs programs has no rich
     from emugpu.terminal.console import result_console
 
-    result_console().print(table(predictions, amounts))
+    console = result_console()
+    for number, table in enumerate(tables(predictions, amounts)):
+        if number:
+            console.print()
+        console.print(table)
     for line in notes(predictions):
         print(line)
 

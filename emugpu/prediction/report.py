@@ -12,7 +12,7 @@ from typing import Any
 from emugpu.prediction.figures import PARTS, Amounts
 from emugpu.prediction.report_charts import by_rank, by_type, chosen, memory, short_name
 from emugpu.prediction.step_timeline import step_figure
-from emugpu.prediction.table import cells, notes
+from emugpu.prediction.table import amount_cells, notes, step_cells
 from emulator_runtime.prediction.estimators import ANCHORED, ROOFLINE, TABLE
 from emulator_runtime.prediction.prediction import Conditions, Prediction
 from scheduler_sims.reports.files import write_atomically
@@ -143,7 +143,7 @@ def _notes_section(predictions: Sequence[Prediction]) -> str:
 
 
 def _table_section(predictions: Sequence[Prediction], amounts: Amounts) -> str:
-    columns = cells(predictions, amounts)
+    columns = {**step_cells(predictions), **amount_cells(predictions, amounts)}
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = "".join(
         f"<tr><td class='name'>{escape(one.gpu_type)}</td>"

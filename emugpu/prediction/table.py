@@ -19,16 +19,26 @@ _BUBBLE_CAPTION = " Bubble: share of a step that waits for the other side of a m
 _MOST_RANKS = 8
 
 
-def table(predictions: Sequence[Prediction], amounts: Amounts) -> Table:
-    """A line for each GPU type. Columns for bubbles, throughput and cost are there where they are known."""
-    columns = cells(predictions, amounts)
+Columns = dict[str, Callable[[Prediction], str]]
+"""What is known of a GPU type, by heading."""
+
+
+def tables(predictions: Sequence[Prediction], amounts: Amounts) -> Iterator[Table]:
+    """A line for each GPU type; throughput and cost, where they are known, in a table of their own."""
+    columns = step_cells(predictions)
     bubble = _BUBBLE_CAPTION if "Bubble" in columns else ""
+    yield _table(predictions, columns, CAPTION.format(bubble=bubble))
+    if columns := amount_cells(predictions, amounts):
+        yield _table(predictions, columns, "")
+
+
+def _table(predictions: Sequence[Prediction], columns: Columns, caption: str) -> Table:
     found = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
-        caption=CAPTION.format(bubble=bubble),
+        caption=caption or None,
         caption_justify="left",
     )
     found.add_column("GPU type", no_wrap=True)
@@ -39,16 +49,22 @@ def table(predictions: Sequence[Prediction], amounts: Amounts) -> Table:
     return found
 
 
-def cells(predictions: Sequence[Prediction], amounts: Amounts) -> dict[str, Callable[[Prediction], str]]:
-    """What is known of a GPU type, by heading."""
-    known = [figures(one, amounts) for one in predictions]
-    columns: dict[str, Callable[[Prediction], str]] = {
+def step_cells(predictions: Sequence[Prediction]) -> Columns:
+    """The step, where it goes, and memory."""
+    columns: Columns = {
         "Step": lambda one: f"{_length_s(one) * 1000:,.2f} ms",
         "MFU": lambda one: "-" if one.mfu is None else f"{one.mfu:.1%}",
         "Exposed": lambda one: f"{one.seconds.get(COMMUNICATION, 0.0) * 1000:,.2f} ms",
     }
     if any(one.seconds.get(BUBBLE) for one in predictions):
         columns["Bubble"] = lambda one: f"{bubble_part(one):.1%}"
+    return {**columns, "Memory": _memory, "Bound": _bound}
+
+
+def amount_cells(predictions: Sequence[Prediction], amounts: Amounts) -> Columns:
+    """Throughput and cost, as far as they are known."""
+    known = [figures(one, amounts) for one in predictions]
+    columns: Columns = {}
     for name, amount in (("Tokens", amounts.tokens), ("Samples", amounts.samples)):
         if amount is not None:
             columns |= _rates(name, amount)
@@ -58,15 +74,13 @@ def cells(predictions: Sequence[Prediction], amounts: Amounts) -> dict[str, Call
         columns["1M tokens"] = lambda one: _money(figures(one, amounts).million_tokens_cost)
     if any(one.thousand_samples_cost is not None for one in known):
         columns["1,000 samples"] = lambda one: _money(figures(one, amounts).thousand_samples_cost)
-    columns["Memory"] = _memory
-    columns["Bound"] = _bound
     return columns
 
 
-def _rates(name: str, amount: float) -> dict[str, Callable[[Prediction], str]]:
+def _rates(name: str, amount: float) -> Columns:
     return {
         f"{name}/s": lambda one: _number(amount / one.step_s if one.step_s else None),
-        f"{name}/s/GPU": lambda one: _number(amount / one.step_s / one.gpus if one.step_s else None),
+        f"{name}/s a GPU": lambda one: _number(amount / one.step_s / one.gpus if one.step_s else None),
     }
 
 
