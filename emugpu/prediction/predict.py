@@ -9,37 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
+from emugpu.prediction.conditions import add_options, conditions_of
+from emugpu.prediction.figures import Amounts, as_json
+from emugpu.prediction.inputs import prices_of
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.units import NS_PER_S, gib, read_duration_ns
+from emulator_runtime.domain.units import NS_PER_S, read_duration_ns
 from emulator_runtime.files import write_whole
-from emulator_runtime.prediction.estimators import COMPUTE, LAUNCH, MEMORY
-from emulator_runtime.prediction.links import NETWORK_GBPS
-from emulator_runtime.prediction.prediction import (
-    COMMUNICATION,
-    COPIES,
-    HOST,
-    PEERS,
-    Conditions,
-    Prediction,
-    Predictor,
-    RankPrediction,
-    recorded_type,
-)
-from emulator_runtime.prediction.reading import read_trace
+from emulator_runtime.prediction.prediction import Conditions, Prediction, Predictor, recorded_type
+from emulator_runtime.prediction.reading import MANIFEST, read_manifest, read_trace
 from emulator_runtime.prediction.timeline import write_timeline
-
-_BOUNDS = {
-    COMPUTE: "compute",
-    MEMORY: "memory",
-    LAUNCH: "small kernels",
-    COMMUNICATION: "communication",
-    PEERS: "slower ranks",
-    COPIES: "copies",
-    HOST: "host",
-}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,23 +44,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a step takes on the first --gpu, such as 86ms: estimates are multiplied so that it does, on the other types "
         "by the same factor",
     )
+    parser.add_argument("--tokens", type=float, metavar="N", help="that a step of the whole job processes")
+    parser.add_argument("--samples", type=float, metavar="N", help="that a step of the whole job processes")
     parser.add_argument(
-        "--network-gbps", type=float, default=NETWORK_GBPS, metavar="N", help="network of a node (default: 100)"
+        "--price",
+        action="append",
+        default=[],
+        metavar="TYPE=N",
+        help="of a GPU for an hour, such as A100=3.67, or a file with `A100: 3.67` on a line each; may be repeated",
     )
+    add_options(parser)
     parser.add_argument(
-        "--kernel-table",
-        type=Path,
-        metavar="FILE",
-        help="measured times of kernels (`emugpu cuda kernels`), for one --gpu",
+        "--out", type=Path, metavar="FOLDER", help="write report.html, prediction.json and timelines for Perfetto"
     )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write prediction.json and timelines for Perfetto")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the predictions; 0. Raises InputError, UnknownNameError, DeadlockError and OSError."""
-    conditions = Conditions(_network_gbps(args.network_gbps), args.kernel_table)
+    conditions, amounts = conditions_of(args), _amounts(args)
     step_s = None if args.step_time is None else _step_s(args.step_time)
     if args.kernel_table is not None and len(args.gpu) > 1:
         raise InputError("--kernel-table", "has the times of one GPU type; name that one as --gpu, and no other")
@@ -88,27 +71,48 @@ def run(args: argparse.Namespace) -> int:
     types = args.gpu or [recorded_type(trace)]
     predictor = Predictor(trace)
     anchors = None if step_s is None else predictor.anchor(types[0], step_s, conditions)
-    predictions = []
-    for gpu_type in types:
-        found = predictor.predict(gpu_type, conditions, anchors)
-        predictions.append(found)
-        if args.out is not None:
-            args.out.mkdir(parents=True, exist_ok=True)
-            write_timeline(args.out / f"timeline-{found.gpu_type}.json.gz", found.runs)
-    text = json.dumps([_as_json(found) for found in predictions], indent=2)
+    predictions = [predictor.predict(gpu_type, conditions, anchors) for gpu_type in types]
+    text = json.dumps([as_json(found, amounts) for found in predictions], indent=2)
     if args.out is not None:
-        write_whole(args.out / "prediction.json", text + "\n", sync=False)
+        _write(args, predictions, text, conditions, amounts)
     if args.format == "json":
         print(text)
     else:
-        _print(predictions)
+        _print(predictions, amounts)
     return 0
 
 
-def _network_gbps(value: float) -> float:
-    if not (value > 0 and math.isfinite(value)):
-        raise InputError("--network-gbps", f"must be a number above 0, not {value}")
-    return value
+def _write(
+    args: argparse.Namespace, predictions: list[Prediction], text: str, conditions: Conditions, amounts: Amounts
+) -> None:
+    from emugpu.prediction.report import Subject, write_report  # here: an image that only runs programs has no plotly
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    for found in predictions:
+        write_timeline(args.out / f"timeline-{found.gpu_type}.json.gz", found.runs)
+    write_whole(args.out / "prediction.json", text + "\n", sync=False)
+    command = read_manifest(args.trace).command if (args.trace / MANIFEST).is_file() else ()
+    write_report(args.out / "report.html", predictions, Subject(command, conditions, amounts))
+
+
+def _print(predictions: list[Prediction], amounts: Amounts) -> None:
+    from emugpu.prediction.table import notes, tables  # here: an image that only runs programs has no rich
+    from emugpu.terminal.console import result_console
+
+    console = result_console()
+    for number, table in enumerate(tables(predictions, amounts)):
+        if number:
+            console.print()
+        console.print(table)
+    for line in notes(predictions):
+        print(line)
+
+
+def _amounts(args: argparse.Namespace) -> Amounts:
+    for option, value in (("--tokens", args.tokens), ("--samples", args.samples)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise InputError(option, f"must be a number above 0, not {value}")
+    return Amounts(args.tokens, args.samples, prices_of(args.price))
 
 
 def _step_s(text: str) -> float:
@@ -116,77 +120,3 @@ def _step_s(text: str) -> float:
     if not time_ns:
         raise InputError("--step-time", f"must be a time above 0 such as 86ms, not {text}")
     return time_ns / NS_PER_S
-
-
-def _as_json(found: Prediction) -> dict[str, object]:
-    return {
-        "gpu_type": found.gpu_type,
-        "step_s": found.step_s,
-        "total_s": found.total_s,
-        "mfu": found.mfu,
-        "bound": _BOUNDS[found.bound],
-        "step_seconds": {_BOUNDS[part]: seconds for part, seconds in found.seconds.items()},
-        "memory_bytes": found.memory_bytes,
-        "device_memory_bytes": found.device_memory_bytes,
-        "out_of_memory_ranks": list(found.out_of_memory),
-        "ranks": [_rank_as_json(rank) for rank in found.ranks],
-    }
-
-
-def _rank_as_json(rank: RankPrediction) -> dict[str, object]:
-    return {
-        "rank": rank.rank,
-        "steps": rank.steps,
-        "step_s": rank.step_s,
-        "total_s": rank.total_s,
-        "mfu": rank.mfu,
-        "factor": rank.factor,
-        "step_seconds": {_BOUNDS[part]: seconds for part, seconds in rank.seconds.items()},
-        "memory_bytes": {str(device): peak for device, peak in rank.memory_bytes.items()},
-        "estimated_seconds_by_source": dict(rank.source_s),
-    }
-
-
-def _print(predictions: Sequence[Prediction]) -> None:
-    from rich import box  # here: an image that only runs programs has no rich
-    from rich.table import Table
-
-    from emugpu.terminal.console import result_console
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-        caption="Step: mean after the first two. MFU: operations at the data sheet's rate, as a share of the step. Exposed: "
-        "collectives beside which nothing is computed. Memory: of the rank that needs most. Bound: what takes most of a step.",
-        caption_justify="left",
-    )
-    table.add_column("GPU type", no_wrap=True)
-    for heading in ("Step", "MFU", "Exposed", "Memory", "Bound"):
-        table.add_column(heading, justify="right" if heading != "Bound" else "left")
-    for found in predictions:
-        table.add_row(found.gpu_type, *_cells(found))
-    result_console().print(table)
-    if any(found.step_s is None for found in predictions):
-        print("No step was found, since no sequence of work comes twice in a row: times are of the whole trace.")
-    for found in predictions:
-        if found.out_of_memory:
-            ranks = ", ".join(map(str, found.out_of_memory[:8])) + (" ..." if len(found.out_of_memory) > 8 else "")
-            needs = f"{gib(found.memory_bytes)} of {gib(found.device_memory_bytes)}"
-            print(f"{found.gpu_type}: out of memory on rank {ranks} ({needs}); the times are those of a GPU with more.")
-
-
-def _cells(found: Prediction) -> list[str]:
-    step_s = found.total_s if found.step_s is None else found.step_s
-    exposed_s = found.seconds.get(COMMUNICATION, 0.0)
-    memory = (
-        "out of memory" if found.out_of_memory else f"{gib(found.memory_bytes)} of {gib(found.device_memory_bytes)}"
-    )
-    return [
-        f"{step_s * 1000:.2f} ms",
-        "-" if found.mfu is None else f"{found.mfu:.1%}",
-        f"{exposed_s * 1000:.2f} ms",
-        memory,
-        f"{_BOUNDS[found.bound]} {found.seconds.get(found.bound, 0.0) / step_s:.0%}" if step_s else "-",
-    ]

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from emugpu.prediction.figures import cost_of
 from emugpu.search.recipe import GPU_TYPE, Configuration, Recipe
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import GIB
@@ -102,7 +103,7 @@ class TracedEvaluation:
         price = self._recipe.prices.get(found.gpu_type)
         cost = None
         if price is not None:
-            cost = found.step_s / samples * self._recipe.gpu_count(configuration) * price / 3600
+            cost = cost_of(found.step_s, self._recipe.gpu_count(configuration), price) / samples
         return Outcome(
             State.DONE,
             step_s=found.step_s,

@@ -27,12 +27,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from emugpu.prediction.inputs import prices_in, yaml_field
 from emugpu.search.expressions import Expression, Value
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.json_document import Field
 from emulator_runtime.prediction.links import NETWORK_GBPS
 from emulator_runtime.profiles.catalogue import gpu_spec
-from scheduler_sims.inputs.yaml_file import read_yaml
 
 GPU_TYPE = "gpu_type"
 """The knob of the GPU types."""
@@ -99,9 +99,7 @@ def shown(configuration: Configuration) -> str:
 
 def read_recipe(path: Path) -> Recipe:
     """Raises InputError and UnknownNameError that name the file and the field."""
-    top = Field(str(path), "", _with_text_keys(read_yaml(path, "recipe"), str(path))).members(
-        ("command", "knobs"), _OPTIONAL
-    )
+    top = yaml_field(path, "recipe").members(("command", "knobs"), _OPTIONAL)
     knobs = {name: _knob(name, field) for name, field in top["knobs"].items().items()}
     constants = {name: _value(field) for name, field in top["constants"].items().items()} if "constants" in top else {}
     for name in constants:
@@ -122,21 +120,11 @@ def read_recipe(path: Path) -> Recipe:
         constraints=[_expression(one, names) for one in top["constraints"].elements()] if "constraints" in top else [],
         gpus=_expression(top["gpus"], names) if "gpus" in top else Expression("1", names, "gpus"),
         samples=_expression(top["samples"], names) if "samples" in top else Expression("1", names, "samples"),
-        prices=(prices := _prices(top["prices"]) if "prices" in top else {}),
+        prices=(prices := prices_in(top["prices"]) if "prices" in top else {}),
         objective=_objective(top, prices, knobs),
         memory_rises_with=_rising(top["memory_rises_with"], knobs) if "memory_rises_with" in top else frozenset(),
         network_gbps=top["network_gbps"].number(above=0) if "network_gbps" in top else NETWORK_GBPS,
     )
-
-
-def _with_text_keys(value: object, place: str) -> object:
-    """YAML's keys may be numbers, ours are names."""
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise InputError(place, f"{key!r} must be a text; write it in quotes")
-        return {key: _with_text_keys(one, place) for key, one in value.items()}
-    return [_with_text_keys(one, place) for one in value] if isinstance(value, list) else value
 
 
 def _text(value: Value) -> str:
@@ -191,12 +179,6 @@ def _command(field: Field, names: set[str]) -> Sequence[str]:
 def _expression(field: Field, names: set[str]) -> Expression:
     text = str(field.whole(least=1)) if isinstance(field.value, int) else field.text(least=1)
     return Expression(text, names, f"{field.place}: {field.path}")
-
-
-def _prices(field: Field) -> dict[str, float]:
-    return {
-        gpu_spec(name, f"{one.place}: {one.path}").gpu_type: one.number(above=0) for name, one in field.items().items()
-    }
 
 
 def _objective(top: Mapping[str, Field], prices: Mapping[str, float], knobs: Mapping[str, Sequence[Value]]) -> str:

@@ -19,23 +19,23 @@ NETWORK_GBPS = 100.0
 """Of a node, in one direction, where nothing else is said."""
 SEND_RECEIVE = "send_receive"
 
-_RING, _TREE = 0, 1
-_LOW_LATENCY, _LOW_LATENCY_128, _SIMPLE = 0, 1, 2
-_NVLINK, _HOST_LINK, _NETWORK = 0, 1, 2
-_BASE_US = ((6.6, 14.0, 8.4), (6.8, 14.0, 8.4))
-_STEP_US = (
+RING, TREE = 0, 1
+LOW_LATENCY, LOW_LATENCY_128, SIMPLE = 0, 1, 2
+NVLINK, HOST_LINK, NETWORK = 0, 1, 2
+BASE_US = ((6.6, 14.0, 8.4), (6.8, 14.0, 8.4))
+STEP_US = (
     ((0.6, 1.9, 3.4), (0.6, 1.25, 4.0)),
     ((1.0, 2.5, 5.7), (1.0, 1.9, 4.0)),
     ((2.7, 4.0, 14.0), (5.0, 8.5, 14.0)),
 )
-_DATA_PART = (0.5, 120.0 / 128.0, 1.0)
-_EFFICIENCY = (0.78, 0.80, 0.92)
-_BYTES_FACTOR: Mapping[str, float] = MappingProxyType(
+DATA_PART = (0.5, 120.0 / 128.0, 1.0)
+EFFICIENCY = (0.78, 0.80, 0.92)
+BYTES_FACTOR: Mapping[str, float] = MappingProxyType(
     {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
 )
 """Of (n - 1) / n of the buffer."""
-_WHOLE_BUFFER = frozenset({"broadcast", "reduce"})
-OPERATIONS = frozenset({*_BYTES_FACTOR, *_WHOLE_BUFFER, SEND_RECEIVE})
+WHOLE_BUFFER = frozenset({"broadcast", "reduce"})
+OPERATIONS = frozenset({*BYTES_FACTOR, *WHOLE_BUFFER, SEND_RECEIVE})
 """What a Collective may be."""
 
 
@@ -75,18 +75,18 @@ class Links:
         """The fastest of NCCL's algorithms and protocols. `amount_bytes`: of the whole buffer, as nccl-tests counts."""
         seconds = min(
             self._algorithm_s(operation, algorithm, protocol, amount_bytes, ranks, nodes)
-            for algorithm in ((_RING, _TREE) if operation == "all_reduce" else (_RING,))
-            for protocol in (_LOW_LATENCY, _LOW_LATENCY_128, _SIMPLE)
-            if protocol != _LOW_LATENCY_128 or self._nvlink  # NCCL uses LL128 on NVLink only
+            for algorithm in ((RING, TREE) if operation == "all_reduce" else (RING,))
+            for protocol in (LOW_LATENCY, LOW_LATENCY_128, SIMPLE)
+            if protocol != LOW_LATENCY_128 or self._nvlink  # NCCL uses LL128 on NVLink only
         )
-        return _rounded_ns(seconds)
+        return rounded_ns(seconds)
 
     def transfer_ns(self, amount_bytes: float, *, across_nodes: bool) -> int:
         """One message over one link."""
-        link = _NETWORK if across_nodes else self._node_link
+        link = NETWORK if across_nodes else self._node_link
         rate = self._network_rate if across_nodes else self._node_rate
-        latency_s = (_BASE_US[_RING][_SIMPLE] + _STEP_US[link][_RING][_SIMPLE]) / 1e6
-        return _rounded_ns(latency_s + amount_bytes / (rate * _EFFICIENCY[link]))
+        latency_s = (BASE_US[RING][SIMPLE] + STEP_US[link][RING][SIMPLE]) / 1e6
+        return rounded_ns(latency_s + amount_bytes / (rate * EFFICIENCY[link]))
 
     @property
     def _nvlink(self) -> bool:
@@ -94,7 +94,7 @@ class Links:
 
     @property
     def _node_link(self) -> int:
-        return _NVLINK if self._nvlink else _HOST_LINK
+        return NVLINK if self._nvlink else HOST_LINK
 
     @property
     def _node_rate(self) -> float:
@@ -107,22 +107,21 @@ class Links:
     def _algorithm_s(
         self, operation: str, algorithm: int, protocol: int, amount_bytes: float, ranks: int, nodes: int
     ) -> float:
-        if algorithm == _RING:
+        if algorithm == RING:
             rounds = 2 if operation == "all_reduce" else 1
             between = rounds * (nodes - 1)
             inside = rounds * (ranks - 1) - between
-            part = (ranks - 1.0) / ranks
-            factor = 1.0 if operation in _WHOLE_BUFFER else _BYTES_FACTOR[operation] * part
+            factor = bytes_factor(operation, ranks)
         else:  # double binary trees: chains within nodes, trees between them; each rank sends all up and down
             inside = 2 * ((ranks + nodes - 1) // nodes - 1)
             between = 2 * math.ceil(math.log2(nodes))
             factor = 2.0
-        steps_us = _STEP_US[self._node_link][algorithm][protocol], _STEP_US[_NETWORK][algorithm][protocol]
-        latency_us = _BASE_US[algorithm][protocol] + inside * steps_us[0] + between * steps_us[1]
-        rate = self._node_rate * _EFFICIENCY[self._node_link]
+        steps_us = STEP_US[self._node_link][algorithm][protocol], STEP_US[NETWORK][algorithm][protocol]
+        latency_us = BASE_US[algorithm][protocol] + inside * steps_us[0] + between * steps_us[1]
+        rate = self._node_rate * EFFICIENCY[self._node_link]
         if nodes > 1:
-            rate = min(rate, self._network_rate * _EFFICIENCY[_NETWORK])
-        return latency_us / 1e6 + amount_bytes * factor / (rate * _DATA_PART[protocol])
+            rate = min(rate, self._network_rate * EFFICIENCY[NETWORK])
+        return latency_us / 1e6 + amount_bytes * factor / (rate * DATA_PART[protocol])
 
     def _exchange_ns(self, peers: Iterable[tuple[int, int, int]], hosts: Sequence[str], rank: int) -> int:
         """The messages of a group share a link: the larger of what is sent and received counts, within and between nodes."""
@@ -137,7 +136,12 @@ class Links:
         )
 
 
-def _rounded_ns(seconds: float) -> int:
+def bytes_factor(operation: str, ranks: int) -> float:
+    """The part of the buffer that a ring moves over each of its links."""
+    return 1.0 if operation in WHOLE_BUFFER else BYTES_FACTOR[operation] * ((ranks - 1.0) / ranks)
+
+
+def rounded_ns(seconds: float) -> int:
     """Halves go up, as C's llround has it."""
     ns = seconds * 1e9
     below = math.floor(ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from emulator_runtime.domain.errors import DeadlockError, InputError
@@ -14,6 +15,18 @@ _NAMED = 8
 """So many of many are named in a message."""
 
 S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTimes:
+    """Durations (ns) that are known otherwise than by estimators. `calls`: by communicator and number, or by rank and index of
+    the record for messages. `launches`: by rank and index."""
+
+    calls: Mapping[tuple[str | int, int], int] = field(default_factory=dict)
+    launches: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+
+NOTHING_GIVEN = GivenTimes()
 
 
 class Call(Generic[S]):
@@ -64,9 +77,11 @@ class Call(Generic[S]):
 class Meetings(Generic[S]):
     """Who has come to what."""
 
-    def __init__(self, links: CollectiveEstimator, settled: Callable[[S], None]) -> None:
+    def __init__(
+        self, links: CollectiveEstimator, settled: Callable[[S], None], given: GivenTimes = NOTHING_GIVEN
+    ) -> None:
         """`settled` is called with the stream of each call whose end becomes known."""
-        self._links, self._settled = links, settled
+        self._links, self._settled, self._given = links, settled, given.calls
         self._meetings: defaultdict[tuple[str, int], dict[int, Call[S]]] = defaultdict(dict)
         """The calls so far, by rank of the communicator."""
         self._sends: defaultdict[tuple[str, int, int], deque[Call[S]]] = defaultdict(deque)
@@ -130,9 +145,15 @@ class Meetings(Generic[S]):
     def _matched(self, call: Call[S]) -> None:
         call.missing -= 1
         if call.missing == 0:
-            self._end(call, self._links.duration_ns(call.record, call.communicator))
+            given_ns = self._given.get((call.rank.rank, call.position)) if self._given else None
+            alone_ns = self._links.duration_ns(call.record, call.communicator) if given_ns is None else given_ns
+            self._end(call, alone_ns)
 
     def _duration_ns(self, call: Call[S]) -> int:
+        if self._given:
+            given_ns = self._given.get((call.communicator.key, call.record.number))
+            if given_ns is not None:
+                return given_ns
         key = call.communicator.key, call.record.operation, call.record.bytes
         if key not in self._durations:
             self._durations[key] = self._links.duration_ns(call.record, call.communicator)

@@ -9,12 +9,16 @@ from functools import cached_property
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from emulator_runtime.prediction.estimators import Anchored, Estimator, KernelTable, Roofline
 from emulator_runtime.prediction.intervals import Interval, total, union, within, without
-from emulator_runtime.prediction.links import NETWORK_GBPS, Links
-from emulator_runtime.prediction.records import Copy, Launch, RankTrace, Trace
-from emulator_runtime.prediction.simulation import RankRun, simulate
+from emulator_runtime.prediction.links import NETWORK_GBPS, SEND_RECEIVE, CollectiveEstimator, Links
+from emulator_runtime.prediction.network.contention import Contention, replay
+from emulator_runtime.prediction.network.fabric import Fabric
+from emulator_runtime.prediction.network.topology import RING, TREE, Topology
+from emulator_runtime.prediction.records import Collective, Copy, Launch, RankTrace, Trace
+from emulator_runtime.prediction.simulation import RankRun
 from emulator_runtime.prediction.steps import (
     LONGEST,
     SHORTEST,
@@ -28,17 +32,23 @@ from emulator_runtime.prediction.steps import (
     step_works,
 )
 
-COMMUNICATION, PEERS, COPIES, HOST = "communication", "peers", "copies", "host"
+COMMUNICATION, BUBBLE, PEERS, COPIES, HOST = "communication", "bubble", "peers", "copies", "host"
 """Where a device's time goes beside what its own work is limited by (estimators.COMPUTE, MEMORY, LAUNCH): collectives and copies
-beside which it computes nothing, waiting for other ranks at a collective, and waiting for the host."""
+beside which it computes nothing, waiting for the other side of a message (BUBBLE) or for other ranks at a collective (PEERS), and
+waiting for the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is known beside the GPU type. `network_gbps`: of a node, one direction. `kernel_table`: measured times."""
+    """What is known beside the GPU type. `network_gbps`: of a node, one direction. `kernel_table`: measured times. `topology`:
+    None: nodes as they were recorded, with `network_gbps`. `shared_links`: collectives that run at once share their links. `sm_share`:
+    part of the compute units that a collective takes from kernels beside it (0 to below 1)."""
 
     network_gbps: float = NETWORK_GBPS
     kernel_table: Path | None = None
+    topology: Topology | None = None
+    shared_links: bool = True
+    sm_share: float = 0.0
 
     def estimator(self, roofline: Roofline) -> Estimator:
         """Measured times where there are any, else the roofline's. Raises InputError and OSError."""
@@ -53,9 +63,10 @@ STANDARD_CONDITIONS = Conditions()
 @dataclass(frozen=True, slots=True)
 class RankPrediction:
     """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
-    COMPUTE, MEMORY, LAUNCH, COMMUNICATION, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time that the
-    device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are anchored.
-    `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates."""
+    COMPUTE, MEMORY, LAUNCH, COMMUNICATION, BUBBLE, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time
+    that the device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are
+    anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates.
+    `last_step_ns`: when the last step began and ended in the run; the whole run if there is no step."""
 
     rank: int
     total_s: float
@@ -66,6 +77,7 @@ class RankPrediction:
     factor: float | None
     memory_bytes: Mapping[int, int]
     source_s: Mapping[str, float]
+    last_step_ns: Interval = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ class Prediction:
     device_memory_bytes: int
     ranks: Sequence[RankPrediction]
     runs: Sequence[RankRun] = field(repr=False, default=())
+    settled: bool = True
+    """Whether the times of collectives that share links were found (network/contention.py)."""
 
     @property
     def total_s(self) -> float:
@@ -86,6 +100,11 @@ class Prediction:
         """Of the slowest rank; None if a rank has no steps."""
         times = [rank.step_s for rank in self.ranks]
         return None if None in times else max(time for time in times if time is not None)
+
+    @property
+    def gpus(self) -> int:
+        """Devices that the job uses."""
+        return sum(max(1, len(rank.memory_bytes)) for rank in self.ranks)
 
     @property
     def mfu(self) -> float | None:
@@ -158,13 +177,14 @@ class Predictor:
         others = conditions.estimator(roofline)
         steps: Sequence[Steps | None] = self._steps if anchors is None else anchors.steps
         estimators = [others] * len(steps) if anchors is None else _anchored(others, anchors.factors)
-        links = Links.between([roofline.spec], conditions.network_gbps)
-        runs = simulate(self.trace, lambda place, device: estimators[place], links)
+        links, contention = _network(roofline.spec, conditions, self.trace)
+        found = replay(self.trace, lambda place, device: estimators[place], links, contention)
+        runs = found.runs
         ranks = tuple(
             _RankReport(run, work, steps_of_rank, estimator, roofline).prediction()
             for run, work, steps_of_rank, estimator in zip(runs, self._works, steps, estimators, strict=True)
         )
-        return Prediction(roofline.spec.gpu_type, roofline.spec.memory_bytes, ranks, runs)
+        return Prediction(roofline.spec.gpu_type, roofline.spec.memory_bytes, ranks, runs, settled=found.settled)
 
     def anchor(self, gpu_type: str, step_s: float, conditions: Conditions = STANDARD_CONDITIONS) -> Anchors:
         """The factors with which a step takes so long on a GPU type. Raises InputError if a rank has no step that is near it."""
@@ -180,6 +200,15 @@ class Predictor:
             same = number > 0 and work.keys == self._works[number - 1].keys  # ranks mostly do the same
             found.append(found[-1] if same else find_steps(work.keys))
         return found
+
+
+def _network(spec: GpuSpec, conditions: Conditions, trace: Trace) -> tuple[CollectiveEstimator, Contention]:
+    """What collectives take alone, and what they share. Without a topology they take what they do on emulated GPUs."""
+    topology = conditions.topology
+    recorded = Topology(network_gbps=conditions.network_gbps, algorithms=(RING, TREE))
+    fabric = Fabric.of(topology or recorded, spec, trace.ranks)
+    links = fabric if topology is not None else Links.between([spec], conditions.network_gbps)
+    return links, Contention(fabric if conditions.shared_links else None, conditions.sm_share)
 
 
 def _anchored(others: Estimator, factors: Sequence[float]) -> list[Estimator]:
@@ -233,6 +262,7 @@ class _RankReport:
             factor=self.estimator.factor if isinstance(self.estimator, Anchored) else None,
             memory_bytes={device: peak + context_bytes for device, peak in self.run.memory_peaks.items()},
             source_s=sources,
+            last_step_ns=(window[1] - (window[1] - window[0]) // rounds, window[1]),
         )
 
     def _steady(self, steps: Steps) -> tuple[Interval, int]:
@@ -263,9 +293,14 @@ class _RankReport:
         """Seconds of a step in which the compute units do nothing, by the reason."""
         engine, calls = self.run.compute.get(self.work.device), self.run.collectives
         taken = within(zip(engine.starts, engine.ends, strict=True), *window) if engine else []
+        waits: dict[str, list[Interval]] = {BUBBLE: [], PEERS: []}
+        for index, arrival_ns, start_ns in zip(calls.records, self.run.arrivals_ns, calls.starts_ns, strict=True):
+            call = self.run.trace.records[index]
+            message = isinstance(call, Collective) and call.operation == SEND_RECEIVE
+            waits[BUBBLE if message else PEERS].append((arrival_ns, start_ns))
         reasons = (
             (COMMUNICATION, zip(calls.starts_ns, calls.ends_ns, strict=True)),
-            (PEERS, zip(self.run.arrivals_ns, calls.starts_ns, strict=True)),
+            *waits.items(),
             (COPIES, self._copies()),
         )
         seconds = {}

@@ -21,7 +21,7 @@ from typing import Any
 from emulator_runtime.prediction.engine import Engine
 from emulator_runtime.prediction.estimators import Estimator
 from emulator_runtime.prediction.links import CollectiveEstimator
-from emulator_runtime.prediction.meetings import Call, Meetings, stuck
+from emulator_runtime.prediction.meetings import NOTHING_GIVEN, Call, GivenTimes, Meetings, stuck
 from emulator_runtime.prediction.records import (
     Await,
     Collective,
@@ -81,13 +81,15 @@ EstimatorOf = Callable[[int, int], Estimator]
 """The estimator for a rank (its place in the trace) and the index of one of its devices."""
 
 
-def simulate(trace: Trace, estimator_of: EstimatorOf, links: CollectiveEstimator) -> tuple[RankRun, ...]:
-    """What each rank does, by rank.
+def simulate(
+    trace: Trace, estimator_of: EstimatorOf, links: CollectiveEstimator, given: GivenTimes = NOTHING_GIVEN
+) -> tuple[RankRun, ...]:
+    """What each rank does, by rank. `given`: durations that come before those of the estimators.
 
     Raises DeadlockError if ranks wait for each other for ever or for a moment that never comes, and InputError for records that
     contradict each other.
     """
-    return _Job(trace, estimator_of, links).run()
+    return _Job(trace, estimator_of, links, given).run()
 
 
 class _Costs:
@@ -175,6 +177,7 @@ class _Rank:
         """Streams that wait for a moment."""
         self.work, self.collectives, self.waits = Spans.none(), Spans.none(), Spans.none()
         self.arrivals_ns = array("q")
+        self.given = job.given.launches.get(trace.rank)
         self.memory: dict[int, int] = {}
 
     # ---- the host
@@ -251,6 +254,8 @@ class _Rank:
         if kind is Launch:
             work = record.work
             duration_ns = (device.costs.by_identity.get(id(work)) or device.costs.of_work(work))[0]
+            if self.given is not None:
+                duration_ns = self.given.get(position, duration_ns)
             engine = device.compute
             if device.dispatch_ns and record.dispatched:
                 now_ns = max(now_ns, device.dispatched_ns)
@@ -415,12 +420,12 @@ _MARKED, _NEVER_MARKED = "whose stream doesn't come to it", "which no record of 
 class _Job:
     """All ranks, and who goes next."""
 
-    def __init__(self, trace: Trace, estimator_of: EstimatorOf, links: CollectiveEstimator) -> None:
-        self.estimator_of = estimator_of
+    def __init__(self, trace: Trace, estimator_of: EstimatorOf, links: CollectiveEstimator, given: GivenTimes) -> None:
+        self.estimator_of, self.given = estimator_of, given
         self.costs: dict[int, _Costs] = {}
         self.changed: deque[_Stream] = deque()
         """Streams whose first waiting work may be settled."""
-        self.meetings: Meetings[_Stream] = Meetings(links, self.changed.append)
+        self.meetings: Meetings[_Stream] = Meetings(links, self.changed.append, given)
         self.ranks = [_Rank(self, place, rank) for place, rank in enumerate(trace.ranks)]
         self.turns = [(rank.next_ns(), rank.place) for rank in self.ranks if rank.records]
         heapq.heapify(self.turns)

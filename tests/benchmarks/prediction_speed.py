@@ -1,7 +1,9 @@
 """Records per second of the prediction, beside a plain walk over the same records, and the memory that it needs for each.
 
-Three traces: one rank that trains alone (copies, events, a wait a step), 8 ranks with 10 collectives a step beside their work
-(DDP), 256 ranks with 100 (FSDP). `simulate` is the replay alone; `predict` has the estimates, the steps and what bounds them.
+Four traces: one rank that trains alone (copies, events, a wait a step), 8 ranks with 10 collectives a step beside their work
+(DDP), 256 ranks with 100 (FSDP), and 64 ranks with 10, each with the ranks at its place in 8 nodes, so that 8 communicators share
+the network of each node. `simulate` is the replay alone, `shared` finds out what shares links, and replays until that stays (the
+number of replays is beside it); `predict` has the estimates, the steps and what bounds them, too.
 Memory is what the replay allocates at its peak, by tracemalloc, in a run of its own.
 """
 
@@ -15,6 +17,9 @@ from collections.abc import Callable
 
 from emulator_runtime.prediction.estimators import Roofline
 from emulator_runtime.prediction.links import Links
+from emulator_runtime.prediction.network.contention import Contention, replay
+from emulator_runtime.prediction.network.fabric import Fabric
+from emulator_runtime.prediction.network.topology import RING, TREE, Topology
 from emulator_runtime.prediction.prediction import Predictor
 from emulator_runtime.prediction.records import (
     Await,
@@ -51,9 +56,11 @@ def main(argv: list[str]) -> int:
         "alone": lambda: training(1, steps, 0),
         "8 ranks, DDP": lambda: training(8, max(1, steps // 8), 10),
         "256 ranks, FSDP": lambda: training(256, max(1, steps // 256), 100),
+        "64 ranks, shared": lambda: training(64, max(1, steps // 64), 10, places=8),
     }
     print(
-        f"{'':18}{'records':>10}{'walk /s':>13}{'simulate /s':>13}{'ratio':>7}{'predict /s':>13}{'bytes a record':>16}"
+        f"{'':18}{'records':>10}{'walk /s':>13}{'simulate /s':>13}{'ratio':>7}{'shared /s':>13}{'replays':>9}{'predict /s':>13}"
+        f"{'bytes a record':>16}"
     )
     for name, make in traces.items():
         print_row(name, make(), options.rounds)
@@ -67,6 +74,9 @@ def print_row(name: str, trace: Trace, rounds: int) -> None:
     records = sum(len(rank.records) for rank in trace.ranks)
     walk_s = fastest(lambda: walk(trace), rounds)
     simulate_s = fastest(lambda: simulate(trace, lambda place, device: roofline, links), rounds)
+    contention = Contention(Fabric.of(Topology(algorithms=(RING, TREE)), roofline.spec, trace.ranks))
+    shared_s = fastest(lambda: replay(trace, lambda place, device: roofline, links, contention), rounds)
+    replays = replay(trace, lambda place, device: roofline, links, contention).replays
     predict_s = fastest(lambda: Predictor(trace).predict(GPU_TYPE), 1)
     tracemalloc.start()
     kept = simulate(trace, lambda place, device: roofline, links)
@@ -74,7 +84,11 @@ def print_row(name: str, trace: Trace, rounds: int) -> None:
     tracemalloc.stop()
     del kept
     rates = (f"{records / walk_s:>13,.0f}", f"{records / simulate_s:>13,.0f}", f"{walk_s / simulate_s:>7.2f}")
-    print(f"{name:18}{records:>10,}{''.join(rates)}{records / predict_s:>13,.0f}{peak / records:>16.0f}", flush=True)
+    sharing = f"{records / shared_s:>13,.0f}{replays:>9}"
+    print(
+        f"{name:18}{records:>10,}{''.join(rates)}{sharing}{records / predict_s:>13,.0f}{peak / records:>16.0f}",
+        flush=True,
+    )
 
 
 def fastest(work: Callable[[], object], rounds: int) -> float:
@@ -98,13 +112,18 @@ def walk(trace: Trace) -> int:
     return launches
 
 
-def training(ranks: int, steps: int, collectives: int) -> Trace:
-    """So many steps of so many ranks on nodes of 8 GPUs, with collectives on a stream of their own."""
+def training(ranks: int, steps: int, collectives: int, places: int = 1) -> Trace:
+    """So many steps of so many ranks on nodes of 8 GPUs, with collectives on a stream of their own: of all ranks, or of those
+    whose numbers have the same remainder."""
     members = tuple((f"node-{rank // 8}", rank % 8) for rank in range(ranks))
-    return Trace([rank_of(rank, members, steps, collectives) for rank in range(ranks)])
+    joined = [
+        Communicator(0, f"place {rank % places}", rank // places, members[rank % places :: places])
+        for rank in range(ranks)
+    ]
+    return Trace([rank_of(rank, joined[rank], steps, collectives) for rank in range(ranks)])
 
 
-def rank_of(rank: int, members: tuple[tuple[str, int], ...], steps: int, collectives: int) -> RankTrace:
+def rank_of(rank: int, communicator: Communicator, steps: int, collectives: int) -> RankTrace:
     records: list[Record] = []
     at_ns = moment = number = 0
     for _ in range(steps):
@@ -125,7 +144,7 @@ def rank_of(rank: int, members: tuple[tuple[str, int], ...], steps: int, collect
             records.append(Await(at_ns, 0, 0, 0, moment))
             moment += 1
         records.append(HostWaits(at_ns, 0, moment - 1))
-    return RankTrace(rank, records, {0: Communicator(0, "world", rank, members)}, (GPU_TYPE,))
+    return RankTrace(rank, records, {0: communicator}, (GPU_TYPE,))
 
 
 if __name__ == "__main__":

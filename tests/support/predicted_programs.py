@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator_runtime.prediction.prediction import Predictor
+from emulator_runtime.prediction.prediction import Conditions, Predictor
 from emulator_runtime.prediction.reading import read_trace
 
 FOLDER = Path(__file__).parents[1] / "cuda_frameworks" / "predicted"
@@ -54,7 +54,8 @@ class Figures:
 def predicted(program: Program, python: Path, folder: Path, steps: int = 6) -> Figures:
     """Traces the program in `folder` and predicts it."""
     _emugpu("trace", ["--out", "trace"], program, python, folder, steps)
-    found = Predictor(read_trace(folder / "trace")).predict(program.gpu_type)
+    alone = Conditions(shared_links=False)  # emulated GPUs don't share their links
+    found = Predictor(read_trace(folder / "trace")).predict(program.gpu_type, alone)
     assert found.step_s is not None
     return Figures(found.step_s, found.memory_bytes)
 

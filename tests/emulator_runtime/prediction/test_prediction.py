@@ -14,7 +14,7 @@ from emulator_runtime.prediction.estimators import Roofline
 from emulator_runtime.prediction.intervals import total, union, within, without
 from emulator_runtime.prediction.links import Links
 from emulator_runtime.prediction.prediction import Conditions, Prediction, Predictor, recorded_type
-from emulator_runtime.prediction.records import Launch, RankTrace, Trace, Work, WorkKind
+from emulator_runtime.prediction.records import Communicator, Launch, RankTrace, Trace, Work, WorkKind
 from emulator_runtime.prediction.timeline import write_timeline
 from tests.support.traces import Host, hosts
 
@@ -152,6 +152,61 @@ def test_a_rank_that_waits_for_others_says_so() -> None:
     assert found.ranks[0].seconds["peers"] == pytest.approx(0.05, rel=0.01)
     assert found.ranks[1].seconds["peers"] == 0
     assert found.ranks[1].seconds["host"] == pytest.approx(0.05, rel=0.01)
+
+
+def test_waiting_for_the_other_side_of_a_message_is_a_bubble() -> None:
+    """Rank 1 works on what rank 0 sends it after its own product; it sends nothing back, so it waits as long as a product takes
+    less its own normalisation."""
+    ranks = hosts(2)
+    for _ in range(4):
+        launch(ranks[0], PRODUCT)
+        ranks[0].exchange((1, 8, 0), duration=0)
+        ranks[1].exchange((0, 0, 8), duration=0)
+        launch(ranks[1], NORMALISATION)
+    found = predicted(*ranks)
+    roofline, message_s = Roofline(A100), 11.8e-6
+    product_s, other_s = (roofline.work(work).duration_ns / 1e9 for work in (PRODUCT, NORMALISATION))
+    assert product_s > other_s
+    assert found.ranks[0].seconds["bubble"] == 0
+    assert found.ranks[1].seconds["bubble"] == pytest.approx(product_s - other_s, rel=1e-6)
+    assert found.ranks[1].seconds["communication"] == pytest.approx(message_s, rel=1e-3)
+    assert found.ranks[1].seconds["peers"] == 0
+    assert found.gpus == 2
+
+
+def test_communicators_of_a_node_share_its_network() -> None:
+    """4 ranks on 2 nodes, in 2 pairs across them: the all-reduces of both pairs begin at once, and take twice as long; if one
+    pair comes when the other is done, each takes what it takes alone."""
+    alone_s = Links.between([Roofline(A100).spec]).collective_ns("all_reduce", 1e9, 2, 2) / 1e9
+    for late, conditions, expected_s in (
+        (False, Conditions(), 2 * alone_s),
+        (False, Conditions(shared_links=False), alone_s),
+        (True, Conditions(), alone_s),
+    ):
+        ranks = hosts(4, nodes=2)
+        for host in ranks:
+            pair = host.rank % 2
+            members = tuple(host.communicators[0].members[rank] for rank in (pair, pair + 2))
+            host.communicators = {0: Communicator(0, f"pair {pair}", host.rank // 2, members)}
+            host.at = round(1.5 * alone_s * 1e9) * pair * late
+            host.all_reduce(0, 10**9)
+        runs = predicted(*ranks, conditions=conditions).runs
+        for run in runs:
+            took_ns = run.collectives.ends_ns[0] - run.collectives.starts_ns[0]
+            assert took_ns / 1e9 == pytest.approx(expected_s, rel=0.01)
+            assert took_ns == round(alone_s * 1e9) or expected_s > alone_s
+
+
+def test_a_collective_takes_compute_units_from_work_beside_it() -> None:
+    ranks = hosts(2)
+    for host in ranks:
+        launch(host, NORMALISATION)
+        host.all_reduce(0, 10**9, stream=1)
+    full, less = (predicted(*ranks, conditions=Conditions(sm_share=share)).runs[0] for share in (0.0, 0.5))
+    beside_ns = Roofline(A100).work(NORMALISATION).duration_ns
+    assert full.collectives.ends_ns[0] > 2 * beside_ns
+    assert full.device_work.ends_ns[0] == beside_ns
+    assert less.device_work.ends_ns[0] == 2 * beside_ns
 
 
 def test_without_steps_the_whole_trace_counts() -> None:

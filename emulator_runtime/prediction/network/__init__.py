@@ -1,0 +1,1 @@
+"""What collectives take on a topology, alone and beside others."""
