@@ -17,6 +17,7 @@ from emugpu.learning.operators import LibraryCall, Operator, Shape, UnknownShape
 from emulator_runtime.cuda.kernel_times import Launch, no_kernels, read_document, read_kernel
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.prediction.records import Work, WorkKind
+from emulator_runtime.profiles.catalogue import bundled_catalogue
 
 _OWN = ("at::", "at_cuda_detail", "triton")
 """In names of a program's own kernels that an operator launches beside those of a library."""
@@ -35,10 +36,12 @@ class Measured:
 
 @dataclass(slots=True)
 class ProfilerTrace:
-    """What traces have: measured works, and how many kernels of libraries weren't matched, by the reason."""
+    """What traces have: measured works, how many kernels of libraries weren't matched, by the reason, and names of GPUs that the
+    catalogue doesn't have."""
 
     measured: list[Measured] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    unknown_gpus: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +50,30 @@ class _Kernel:
     ns: float
 
 
-def read_profiler_traces(paths: Sequence[Path], gpu_names: Sequence[str]) -> ProfilerTrace:
-    """Raises InputError for a file that isn't a trace, has no kernels, or is of another GPU than these names say; and OSError."""
+def read_profiler_traces(paths: Sequence[Path], gpu_type: str) -> ProfilerTrace:
+    """`gpu_type`: of the catalogue. Raises InputError for a file that isn't a trace, has no kernels, or is of another GPU type; and
+    OSError."""
     found = ProfilerTrace()
     for path in paths:
         document, events = read_document(path)
-        _check_device(document, gpu_names, path)
+        found.unknown_gpus |= _unknown_gpus(document, gpu_type, path)
         _read_events(events, path, found)
     return found
 
 
-def _check_device(document: Mapping[str, object], gpu_names: Sequence[str], path: Path) -> None:
-    devices = document.get("deviceProperties")
-    if not isinstance(devices, list):
-        return
-    names = [device["name"] for device in devices if isinstance(device, dict) and isinstance(device.get("name"), str)]
-    wanted = {_plain(name) for name in gpu_names}
-    for name in names:
-        if _plain(name) not in wanted:
-            raise InputError("--gpu", f"{path} is a trace of a {name}, not of a {gpu_names[0]}")
-
-
-def _plain(name: str) -> str:
-    """Catalogue and driver differ in blanks, hyphens and the maker's name."""
-    return re.sub(r"[\s_-]|nvidia|tesla|quadro", "", name.lower())
+def _unknown_gpus(document: Mapping[str, object], gpu_type: str, path: Path) -> set[str]:
+    """Raises InputError if a device of the trace is another type of the catalogue."""
+    unknown = set()
+    for device in _list(document.get("deviceProperties")):
+        name = device.get("name") if isinstance(device, dict) else None
+        if not isinstance(name, str):
+            continue
+        known = bundled_catalogue().find(name) or bundled_catalogue().find(name.removeprefix("NVIDIA "))
+        if known is None:
+            unknown.add(name)
+        elif known != gpu_type:
+            raise InputError("--gpu", f"{path} is a trace of a {name}, not of a {gpu_type}")
+    return unknown
 
 
 def _read_events(events: Sequence[object], path: Path, found: ProfilerTrace) -> None:

@@ -51,7 +51,7 @@ def fit(
 def step_times(model: StepModel, steps: Sequence[StepWorks], parameters: Array) -> tuple[Array, Array]:
     """Nanoseconds of each step, and the derivatives of their logarithms by the parameters."""
     durations, slopes = model.durations(parameters)
-    dispatches = model.dispatches(parameters)
+    dispatches = model.launches_by_kind(parameters)[model.kinds]
     found = [model.step(step, durations, slopes, dispatches) for step in steps]
     return np.array([ns for ns, _ in found]), np.array([gradient for _, gradient in found])
 

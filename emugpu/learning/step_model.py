@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from emugpu.learning.measured_steps import Copied
 from emulator_runtime.prediction.learned.features import Feature, vector
 from emulator_runtime.prediction.records import Work, WorkKind
 from emulator_runtime.profiles.cuda_properties import PRECISIONS, CudaProperties
@@ -38,19 +39,13 @@ COPY_NS = 5000.0
 
 @dataclass(frozen=True, slots=True)
 class StepWorks:
-    """A step: its works in their order, as indexes of a list of distinct works, whether the host launches each, and before which
-    ones the program waited until the device had nothing to do."""
+    """A step: which of a list of distinct works it has, its works in their order as indexes of these, whether the host launches
+    each, and before which ones the program waited until the device had nothing to do."""
 
+    distinct: npt.NDArray[np.int64]
     works: npt.NDArray[np.int64]
     launched: npt.NDArray[np.bool_]
     waits: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A copy within the device, in place of a piece of work."""
-
-    bytes: int
 
 
 class StepModel:
@@ -67,7 +62,7 @@ class StepModel:
         self._convolution = np.array([work.kind == WorkKind.CONVOLUTION for work in own])
         self._normalised = np.array([work.kind == WorkKind.MEMORY_BOUND for work in own])
         self._copied = np.array([isinstance(work, Copied) for work in works])
-        self._kinds = np.array([work.kind for work in own])
+        self.kinds = np.array([work.kind for work in own])
         self._works, self._features = own, features
         self.x = np.zeros((len(own), 0))
 
@@ -85,10 +80,15 @@ class StepModel:
         none = np.zeros((len(base_ns), KINDS))
         return base_ns * np.exp(self.x @ parameters[FIRST_FEATURE:]), np.hstack([slopes, none, self.x])
 
-    def dispatches(self, parameters: Array) -> Array:
-        """Nanoseconds of the host for the launch of each work."""
-        by_kind = parameters[_DISPATCH] + parameters[len(CONSTANTS) : FIRST_FEATURE]
-        return np.exp(by_kind)[self._kinds]
+    @property
+    def kinds_of_works(self) -> set[int]:
+        """Of which there are works."""
+        return {int(work.kind) for work in self._works}
+
+    def launches_by_kind(self, parameters: Array) -> Array:
+        """Nanoseconds of the host for a launch, by kind of work."""
+        by_kind: Array = np.exp(parameters[_DISPATCH] + parameters[len(CONSTANTS) : FIRST_FEATURE])
+        return by_kind
 
     def _base(self, constants: Array) -> tuple[Array, Array]:
         c = np.exp(constants)
@@ -110,18 +110,18 @@ class StepModel:
 
     def step(self, step: StepWorks, durations: Array, slopes: Array, dispatches: Array) -> tuple[float, Array]:
         """Nanoseconds of a step, and the derivatives of its logarithm by the parameters."""
-        of_works, of_launches, total = np.zeros(len(durations)), np.zeros(KINDS), 0.0
+        distinct, kinds, count = durations[step.distinct], self.kinds[step.distinct[step.works]], len(step.distinct)
+        each, launches = distinct[step.works], dispatches[step.distinct][step.works] * step.launched
+        of_works, of_launches, total = np.zeros(count), np.zeros(KINDS), 0.0
         bounds = sorted({0, *step.waits, len(step.works)})
         for first, end in zip(bounds, bounds[1:], strict=False):
-            numbers = step.works[first:end]
-            launches = dispatches[numbers] * step.launched[first:end]
-            remaining = np.cumsum(durations[numbers][::-1])[::-1]
-            ends = np.cumsum(launches) - launches + remaining
-            critical = int(np.argmax(ends))
-            total += float(ends[critical])
-            of_works += np.bincount(numbers[critical:], minlength=len(durations))
-            of_launches += np.bincount(self._kinds[numbers[:critical]], launches[:critical], KINDS)
-        gradient = (of_works * durations) @ slopes
+            remaining = np.cumsum(each[first:end][::-1])[::-1]
+            ends = np.cumsum(launches[first:end]) - launches[first:end] + remaining
+            critical = first + int(np.argmax(ends))
+            total += float(ends[critical - first])
+            of_works += np.bincount(step.works[critical:end], minlength=count)
+            of_launches += np.bincount(kinds[first:critical], launches[first:critical], KINDS)
+        gradient = (of_works * distinct) @ slopes[step.distinct]
         gradient[_DISPATCH] += of_launches.sum()
         gradient[len(CONSTANTS) : FIRST_FEATURE] += of_launches
         return total, gradient / total

@@ -73,6 +73,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="measured times of kernels (`emugpu cuda kernels`), for one --gpu",
     )
+    parser.add_argument(
+        "--estimator",
+        type=Path,
+        metavar="FILE",
+        help="estimates learned from a real GPU (`emugpu profile import-trace`)",
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write prediction.json and timelines for Perfetto")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")
     parser.set_defaults(run=run)
@@ -80,7 +86,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the predictions; 0. Raises InputError, UnknownNameError, DeadlockError and OSError."""
-    conditions = Conditions(_network_gbps(args.network_gbps), args.kernel_table)
+    conditions = Conditions(_network_gbps(args.network_gbps), args.kernel_table, args.estimator)
     step_s = None if args.step_time is None else _step_s(args.step_time)
     if args.kernel_table is not None and len(args.gpu) > 1:
         raise InputError("--kernel-table", "has the times of one GPU type; name that one as --gpu, and no other")
@@ -144,6 +150,7 @@ def _rank_as_json(rank: RankPrediction) -> dict[str, object]:
         "step_seconds": {_BOUNDS[part]: seconds for part, seconds in rank.seconds.items()},
         "memory_bytes": {str(device): peak for device, peak in rank.memory_bytes.items()},
         "estimated_seconds_by_source": dict(rank.source_s),
+        "estimate_errors_by_source": dict(rank.source_errors),
     }
 
 
@@ -159,12 +166,13 @@ def _print(predictions: Sequence[Prediction]) -> None:
         pad_edge=False,
         show_edge=False,
         caption="Step: mean after the first two. MFU: operations at the data sheet's rate, as a share of the step. Exposed: "
-        "collectives beside which nothing is computed. Memory: of the rank that needs most. Bound: what takes most of a step.",
+        "collectives beside which nothing is computed. Memory: of the rank that needs most. Bound: what takes most of a step. "
+        "Estimates: where they come from, by time, and their median error where it is known.",
         caption_justify="left",
     )
     table.add_column("GPU type", no_wrap=True)
-    for heading in ("Step", "MFU", "Exposed", "Memory", "Bound"):
-        table.add_column(heading, justify="right" if heading != "Bound" else "left")
+    for heading in ("Step", "MFU", "Exposed", "Memory", "Bound", "Estimates"):
+        table.add_column(heading, justify="left" if heading in ("Bound", "Estimates") else "right")
     for found in predictions:
         table.add_row(found.gpu_type, *_cells(found))
     result_console().print(table)
@@ -189,4 +197,8 @@ def _cells(found: Prediction) -> list[str]:
         f"{exposed_s * 1000:.2f} ms",
         memory,
         f"{_BOUNDS[found.bound]} {found.seconds.get(found.bound, 0.0) / step_s:.0%}" if step_s else "-",
+        ", ".join(
+            f"{source} {share:.0%}" + ("" if error is None else f" (±{error:.1%})")
+            for source, (share, error) in sorted(found.sources.items(), key=lambda item: -item[1][0])
+        ),
     ]

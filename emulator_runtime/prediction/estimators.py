@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -32,12 +32,14 @@ _FP32 = PRECISIONS.index("fp32")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`source`: ROOFLINE, TABLE, LEARNED or ANCHORED. `limit`: COMPUTE, MEMORY or LAUNCH. `error`: relative, where it is known."""
+    """`source`: ROOFLINE, TABLE, LEARNED or ANCHORED. `limit`: COMPUTE, MEMORY or LAUNCH. `error`: relative, where it is
+    known. `dispatch_ns`: what the measured host needs for this launch; None: what it needs for any."""
 
     duration_ns: int
     source: str
     limit: str
     error: float | None = None
+    dispatch_ns: int | None = None
 
 
 class Estimator(Protocol):
@@ -197,9 +199,11 @@ class Anchored:
         return self._scaled(found) if to_device == from_device >= 0 else found
 
     def _scaled(self, found: Estimate) -> Estimate:
+        dispatch_ns = None if found.dispatch_ns is None else whole_ns(found.dispatch_ns * self.factor / 1e9)
         if found.source == TABLE:
-            return found
-        return Estimate(whole_ns(found.duration_ns * self.factor / 1e9), ANCHORED, found.limit)
+            return replace(found, dispatch_ns=dispatch_ns)
+        duration_ns = whole_ns(found.duration_ns * self.factor / 1e9)
+        return Estimate(duration_ns, ANCHORED, found.limit, dispatch_ns=dispatch_ns)
 
 
 def demangled(name: str) -> str:

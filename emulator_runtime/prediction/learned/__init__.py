@@ -1,1 +1,1 @@
-"""Estimates of kernel times that are learned from measurements: features, trees, the file that has them, the estimator."""
+"""Estimates of kernel times that are learned from measurements."""

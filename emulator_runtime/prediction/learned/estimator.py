@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.prediction.estimators import LEARNED, Estimate, Estimator, Roofline, whole_ns
+from emulator_runtime.prediction.estimators import LEARNED, TABLE, Estimate, Estimator, Roofline, whole_ns
 from emulator_runtime.prediction.learned.estimator_file import LARGEST_RATIO, STEPS, LearnedGpu, read_estimator
-from emulator_runtime.prediction.learned.features import KINDS, feature, vector
+from emulator_runtime.prediction.learned.features import KINDS, feature, identity, vector
 from emulator_runtime.prediction.records import Work
 from emulator_runtime.profiles.catalogue import gpu_spec
 
@@ -22,6 +22,7 @@ class Learned:
         self._base = Roofline(gpu_type, constants=learned.roofline)
         self._features = [found for name in learned.features if (found := feature(name)) is not None]
         self._kinds = {int(KINDS[name]): learned.error(name) for name in learned.kinds}
+        self._launches_ns = {int(KINDS[name]): int(ns) for name, ns in learned.launches_ns.items()}
         self._estimates: dict[Work, Estimate] = {}
 
     @property
@@ -38,12 +39,17 @@ class Learned:
         return found
 
     def copy(self, to_device: int, from_device: int, amount_bytes: int) -> Estimate:
-        return self._others.copy(to_device, from_device, amount_bytes)
+        copies = self._base if self._learned.trained_from == STEPS else self._others
+        return copies.copy(to_device, from_device, amount_bytes)
 
     def _estimate(self, work: Work) -> Estimate:
         base = self._base.work(work)
+        launch_ns = self._launches_ns.get(work.kind)
+        measured_ns = self._learned.measured.get(identity(work)) if self._learned.measured else None
+        if measured_ns is not None:
+            return Estimate(whole_ns(measured_ns / 1e9), TABLE, base.limit, dispatch_ns=launch_ns)
         duration_ns = whole_ns(base.duration_ns * math.exp(self.log_ratio(work, base.duration_ns)) / 1e9)
-        return Estimate(duration_ns, LEARNED, base.limit, self._kinds[work.kind])
+        return Estimate(duration_ns, LEARNED, base.limit, self._kinds[work.kind], launch_ns)
 
     def log_ratio(self, work: Work, base_ns: float) -> float:
         """The logarithm of its time divided by that of the roofline."""

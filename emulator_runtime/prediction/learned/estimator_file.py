@@ -4,11 +4,12 @@
      "gpus": {"NVIDIA_A100-SXM4-40GB": {
         "trained_from": "kernels", "source": "...", "roofline": {... 8 constants ...}, "kinds": ["convolution", ...],
         "features": ["log_bytes", ...], "ranges": [[0, 31.2], ...], "weights": [0.1, ...], "trees": [...],
-        "least": -2.5, "most": 3.1, "errors": {"convolution": {"samples": 310, "median": 0.07, "mean": 0.11}, ...}}}}
+        "least": -2.5, "most": 3.1, "errors": {"convolution": {"samples": 310, "median": 0.07, "mean": 0.11}, ...},
+        "launches_ns": {"convolution": 41000, ...}, "measured": [[2, "convolution_forward", 1, 2e9, 64, 576, [0, 0, 0], [0, 0, 0], 81000]]}}}
 
-The estimate of a piece of work is that of the roofline with these constants times e to the power of a ratio, which is the sum of
+Work that was measured itself (features.identity, then nanoseconds) takes that time. The estimate of a piece of work is that of the roofline with these constants times e to the power of a ratio, which is the sum of
 weighted features and the mean of the trees. Features are held in the ranges, and the ratio between the limits, of what was
-measured: beyond it the estimate grows as the roofline does.
+measured: beyond it the estimate grows as the roofline does. `launches_ns`: what the measured host needs for a launch.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.files import write_whole
-from emulator_runtime.prediction.learned.features import KINDS, feature
+from emulator_runtime.prediction.learned.features import KINDS, Identity, feature
 from emulator_runtime.prediction.learned.trees import Forest, forest_document, read_forest
 from emulator_runtime.profiles.cuda_properties import Roofline
 
@@ -32,6 +33,7 @@ KERNELS, STEPS = "kernels", "steps"
 STEP = "step"
 """Errors of an estimator that was trained from steps are those of whole steps."""
 LARGEST_RATIO = 20.0
+_LONGEST_NS = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class Error:
 @dataclass(frozen=True, slots=True)
 class LearnedGpu:
     """What was learned of a GPU type. `kinds`: of work (features.KINDS) that was measured. `errors`: by kind, or of a STEP.
-    `ranges`: least and largest value of each feature."""
+    `ranges`: least and largest value of each feature. `measured`: nanoseconds of the works that were measured one by one.
+    `launches_ns`: by kind; of others the dispatch time of the roofline."""
 
     trained_from: str
     source: str
@@ -59,6 +62,8 @@ class LearnedGpu:
     least: float
     most: float
     errors: Mapping[str, Error]
+    launches_ns: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[Identity, float] = field(default_factory=dict)
 
     def error(self, kind: str) -> float | None:
         """The median error of estimates of a kind of work; None: it wasn't measured."""
@@ -74,8 +79,14 @@ def write_estimator(path: Path, gpus: Mapping[str, LearnedGpu]) -> None:
 
 def _document(gpu: LearnedGpu) -> dict[str, object]:
     rows = {each.name: getattr(gpu, each.name) for each in fields(gpu) if each.name != "forest"}
-    errors = {name: asdict(error) for name, error in gpu.errors.items()}
-    return {**rows, "roofline": asdict(gpu.roofline), "errors": errors, "trees": forest_document(gpu.forest)}
+    return {
+        **rows,
+        "roofline": asdict(gpu.roofline),
+        "errors": {name: asdict(error) for name, error in gpu.errors.items()},
+        "launches_ns": dict(gpu.launches_ns),
+        "measured": [[*identity, ns] for identity, ns in gpu.measured.items()],
+        "trees": forest_document(gpu.forest),
+    }
 
 
 def read_estimator(path: Path) -> dict[str, LearnedGpu]:
@@ -118,7 +129,19 @@ def _read_gpu(row: object, place: str) -> LearnedGpu:
     ranges = _ranges(row.get("ranges"), f"{place}.ranges", len(features))
     constants = _roofline(row.get("roofline"), f"{place}.roofline")
     return LearnedGpu(
-        trained_from, source, constants, kinds, features, ranges, weights, forest, least, most, errors
+        trained_from=trained_from,
+        source=source,
+        roofline=constants,
+        kinds=kinds,
+        features=features,
+        ranges=ranges,
+        weights=weights,
+        forest=forest,
+        least=least,
+        most=most,
+        errors=errors,
+        launches_ns=_launches(row.get("launches_ns", {}), f"{place}.launches_ns"),
+        measured=_measured(row.get("measured", []), f"{place}.measured"),
     )
 
 
@@ -173,4 +196,29 @@ def _errors(rows: object, place: str) -> dict[str, Error]:
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1 or min(median, mean) < 0:
             raise InputError(f"{place}.{name}", "must have a number of samples above 0, and errors without sign")
         found[name] = Error(samples, median, mean)
+    return found
+
+
+def _launches(row: object, place: str) -> dict[str, float]:
+    if not isinstance(row, dict) or not row.keys() <= KINDS.keys():
+        raise InputError(place, f"must have times of some of {', '.join(KINDS)}")
+    for name, value in row.items():
+        if not _is_finite(value) or not 0 <= value <= _LONGEST_NS:
+            raise InputError(f"{place}.{name}", f"must be a number of nanoseconds, not {value!r}")
+    return row
+
+
+def _measured(rows: object, place: str) -> dict[Identity, float]:
+    if not isinstance(rows, list):
+        raise InputError(place, "must be a list of works with their times")
+    found = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != 9:
+            raise InputError(f"{place}[{number}]", "must have the 8 values of a work, and its time")
+        kind, name, precision, amount, columns, depth, grid, block, ns = row
+        numbers = [kind, precision, amount, columns, depth, ns]
+        if not all(map(_is_finite, numbers)) or not isinstance(name, str) or not 0 < ns <= _LONGEST_NS:
+            raise InputError(f"{place}[{number}]", "must have a name, finite numbers, and a time above 0")
+        sizes = [tuple(_numbers(each, f"{place}[{number}]", 3)) for each in (grid, block)]
+        found[kind, name, precision, float(amount), float(columns), float(depth), sizes[0], sizes[1]] = float(ns)
     return found

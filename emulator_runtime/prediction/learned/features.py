@@ -105,6 +105,20 @@ def _product(parts: Sequence[Feature]) -> Feature:
     return lambda work, ns: prod(part(work, ns) for part in parts)
 
 
+Identity = tuple[int, str, int, float, float, float, tuple[int, int, int], tuple[int, int, int]]
+"""Equal for works that take the same time."""
+
+
+def identity(work: Work) -> Identity:
+    """Kind, name, precision, amount, narrow side, depth, grid and block. Which function made a matrix product doesn't count, nor
+    do blanks in names of C++. The amount is that of operations; without any that of bytes, except for a program's own kernels,
+    whose bytes follow from the rest."""
+    is_own = work.kind == WorkKind.KERNEL
+    name = "" if work.kind == WorkKind.PRODUCT else demangled(work.name).replace(" ", "")
+    amount = work.flops or (0.0 if is_own else work.bytes)
+    return work.kind, name, work.precision, amount, work.columns, work.depth, work.grid, work.block
+
+
 def vector(features: Sequence[Feature], work: Work, roofline_ns: float) -> list[float]:
     """Their values."""
     return [each(work, roofline_ns) for each in features]
