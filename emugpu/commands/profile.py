@@ -32,7 +32,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show step times and memory of the models; make profiles of traced programs; train estimators",
         description=__doc__,
     )
-    commands = parser.add_subparsers(dest="profile_command", required=True, metavar="{list,show,from-trace,import-trace}")
+    commands = parser.add_subparsers(
+        dest="profile_command", required=True, metavar="{list,show,from-trace,import-trace}"
+    )
     listing = commands.add_parser("list", help="list the models and where they are profiled")
     _add_common(listing)
     listing.set_defaults(run=run)

@@ -87,14 +87,18 @@ def _rows(path: Path) -> list[tuple[int, Mapping[str, str]]]:
         raise InputError(f"{path}, line 1", f"must have the columns {wanted}, not {','.join(columns)}")
     for number, row in rows:
         if None in row or not all(row[name] for name in COLUMNS):
-            raise InputError(f"{path}, line {number}", f"must have {', '.join(COLUMNS)}, and no more than {len(columns)} values")
+            raise InputError(
+                f"{path}, line {number}", f"must have {', '.join(COLUMNS)}, and no more than {len(columns)} values"
+            )
     return rows
 
 
 def step_parts(trace: Trace, place: str) -> list[StepPart]:
     """The last step of a trace. Raises InputError for one of several ranks, whose steps have collectives, or without steps."""
     if len(trace.ranks) != 1:
-        raise InputError(place, f"has {len(trace.ranks)} ranks; estimates of kernels are learned from programs on one GPU")
+        raise InputError(
+            place, f"has {len(trace.ranks)} ranks; estimates of kernels are learned from programs on one GPU"
+        )
     (rank,) = trace.ranks
     work = compute_work(rank)
     steps = find_steps(work.keys)

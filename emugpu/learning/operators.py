@@ -1,7 +1,7 @@
 """Which library call an operator of PyTorch makes, by the shapes of its arguments.
 
-The kernels of cuBLAS and cuDNN aren't in a traced program, where one library call is one piece of work. Here the same piece of work
-is made of the operator that a profiler saw, so that the time of its kernels is that of the call. The counts of operations and
+The kernels of cuBLAS and cuDNN aren't in a traced program, where one library call is one piece of work. Here the same piece of
+work is made of the operator that a profiler saw, so that the time of its kernels is that of the call. The counts of operations and
 bytes are those of the emulated libraries (cuda/src/libraries/mathematics/work_formulas.c); a test compares both.
 """
 
@@ -16,7 +16,11 @@ from emulator_runtime.prediction.records import Work, WorkKind
 from emulator_runtime.profiles.cuda_properties import PRECISIONS
 
 Shape = tuple[int, ...]
-FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "convolution_forward", "convolution_backward_data", "convolution_backward_filter"
+FORWARD, BACKWARD_DATA, BACKWARD_FILTER = (
+    "convolution_forward",
+    "convolution_backward_data",
+    "convolution_backward_filter",
+)
 _TYPES = {
     "float": ("fp32", 4),
     "c10::Half": ("fp16", 2),
@@ -101,9 +105,7 @@ def _product(a: int, b: int) -> Callable[[Operator, Sequence[str]], list[Library
     return calls
 
 
-def _convolution_work(
-    name: str, image: Shape, filter_: Shape, result: Shape, number_format: tuple[int, int]
-) -> Work:
+def _convolution_work(name: str, image: Shape, filter_: Shape, result: Shape, number_format: tuple[int, int]) -> Work:
     """`image`: batch, channels, sizes. `filter_`: channels out, channels of a group, sizes. `result`: as the image."""
     precision, size = number_format
     channels_out, channels_each, *filter_sizes = filter_
@@ -173,7 +175,9 @@ def _attention(
     """`queries`, `causal`: numbers of arguments; keys and values follow queries. `products`: of the size of keys, of values."""
 
     def calls(operator: Operator, kernels: Sequence[str]) -> list[LibraryCall]:
-        (batch, heads, count, key_size), (_, key_heads, keys, _), (*_, value_size) = operator.shapes[queries : queries + 3]
+        (batch, heads, count, key_size), (_, key_heads, keys, _), (*_, value_size) = operator.shapes[
+            queries : queries + 3
+        ]
         precision, size = _number_format(operator, queries, kernels)
         pairs = batch * heads * count * keys / (2 if operator.value(causal) is True else 1)
         flops = 2.0 * pairs * (products[0] * key_size + products[1] * value_size)

@@ -51,8 +51,8 @@ class _Kernel:
 
 
 def read_profiler_traces(paths: Sequence[Path], gpu_type: str) -> ProfilerTrace:
-    """`gpu_type`: of the catalogue. Raises InputError for a file that isn't a trace, has no kernels, or is of another GPU type; and
-    OSError."""
+    """`gpu_type`: of the catalogue. Raises InputError for a file that isn't a trace, has no kernels, or is of another GPU type;
+    and OSError."""
     found = ProfilerTrace()
     for path in paths:
         document, events = read_document(path)

@@ -1,6 +1,6 @@
-"""Fits constants and weights of a step model to measured step times: least squares of logarithms, outliers damped, held near a start.
+"""Fits constants and weights of a step model to measured step times: least squares of logarithms, with outliers damped.
 
-With few steps and many parameters the hold decides: a parameter moves only as far as the times ask for it.
+Parameters are held near a start. With few steps and many parameters the hold decides: a parameter moves only as far as the times ask for it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def step_times(model: StepModel, steps: Sequence[StepWorks], parameters: Array) 
     return np.array([ns for ns, _ in found]), np.array([gradient for _, gradient in found])
 
 
-def _residuals(
-    model: StepModel, steps: Sequence[StepWorks], measured_ns: Array, x: Array
-) -> tuple[Array, Array]:
+def _residuals(model: StepModel, steps: Sequence[StepWorks], measured_ns: Array, x: Array) -> tuple[Array, Array]:
     times, slopes = step_times(model, steps, x)
     return np.log(times / measured_ns), slopes
 

@@ -2,13 +2,15 @@
 
 The step is that of prediction/steps.py: a stream does its works in order, each no sooner than the host could launch it, and the
 host waits where the program did. Between two waits the end is the latest of those that each work has if the stream doesn't idle
-after it: the time until the host launches it, and all works from it on.
+after it: the time until the host launches it, and all works from it on; or all launches of the host. Without waits the host is
+ahead of the device, or behind it, for the whole step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +49,27 @@ class StepWorks:
     launched: npt.NDArray[np.bool_]
     waits: tuple[int, ...]
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The works between two waits, from first to end. The step begins with a wait, or has none (`turned`)."""
+        bounds = [*(self.waits or (0,)), len(self.works)]
+        return list(pairwise(bounds))
+
+    def turned(self) -> StepWorks:
+        """The same step, counted from its first wait on: it is done again and again, so that it may begin anywhere."""
+        first = self.waits[0] if self.waits else 0
+        waits = tuple(number - first for number in self.waits)
+        return StepWorks(self.distinct, np.roll(self.works, -first), np.roll(self.launched, -first), waits)
+
 
 class StepModel:
     """The formula for the distinct works of some steps on one GPU type."""
 
     def __init__(self, works: Sequence[Work | Copied], cuda: CudaProperties, features: Sequence[Feature]) -> None:
         peaks = [cuda.operations_per_s[name] or cuda.operations_per_s["fp32"] for name in PRECISIONS]
-        own = [work if isinstance(work, Work) else Work("copy", WorkKind.KERNEL, bytes=2 * work.bytes) for work in works]
+        own = [
+            work if isinstance(work, Work) else Work("copy", WorkKind.KERNEL, bytes=2 * work.bytes) for work in works
+        ]
         self._compute_ns = np.array([work.flops / peaks[work.precision] * 1e9 for work in own])
         self._memory_ns = np.array([work.bytes / cuda.memory_bytes_per_s * 1e9 for work in own])
         shaped = [work.columns > 0 and work.depth > 0 for work in own]
@@ -113,12 +129,14 @@ class StepModel:
         distinct, kinds, count = durations[step.distinct], self.kinds[step.distinct[step.works]], len(step.distinct)
         each, launches = distinct[step.works], dispatches[step.distinct][step.works] * step.launched
         of_works, of_launches, total = np.zeros(count), np.zeros(KINDS), 0.0
-        bounds = sorted({0, *step.waits, len(step.works)})
-        for first, end in zip(bounds, bounds[1:], strict=False):
-            remaining = np.cumsum(each[first:end][::-1])[::-1]
-            ends = np.cumsum(launches[first:end]) - launches[first:end] + remaining
-            critical = first + int(np.argmax(ends))
-            total += float(ends[critical - first])
+        for first, end in step.spans:
+            candidates = end - first + 1 if step.waits else 1
+            ends = np.cumsum(each[first:end][::-1])[::-1][:candidates]
+            host = np.cumsum(launches[first:end])
+            ends = np.append((ends + host[: len(ends)] - launches[first : first + len(ends)]), host[-1])
+            critical = int(np.argmax(ends))
+            total += float(ends[critical])
+            critical = end if critical == len(ends) - 1 else first + critical
             of_works += np.bincount(step.works[critical:end], minlength=count)
             of_launches += np.bincount(kinds[first:critical], launches[first:critical], KINDS)
         gradient = (of_works * distinct) @ slopes[step.distinct]

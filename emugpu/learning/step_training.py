@@ -32,7 +32,44 @@ HOLD = Roofline(0.01, 0.3, 0.01, 0.05, 1.0, 1.0, 0.01, 0.01)
 """How strongly each constant is held there (step_fit.fit), of its logarithm."""
 HOLD_OF_LAUNCHES = 0.03
 """The same for what a launch of a kind of work takes of the host, compared with others."""
-FEATURES: Mapping[str, float] = {}
+_HOLD_OF_FEATURES = 0.02
+_OF_CONVOLUTIONS = (
+    "token=forward",
+    "token=filter",
+    "token=data",
+    "pointwise",
+    "pointwise*token=forward",
+    "pointwise*token=filter",
+    "dense_3x3",
+    "dense_3x3*token=forward",
+    "dense_3x3*token=filter",
+    "large_filter",
+    "large_filter*token=forward",
+    "large_filter*token=filter",
+    "strided",
+    "narrow",
+    "shallow",
+    "log_gflop",
+)
+_OF_OTHERS = (
+    "kind=memory_bound*token=forward",
+    "kind=memory_bound*token=backward",
+    "kind=memory_bound*log_mb",
+    "kind=kernel",
+    "kind=kernel*log_mb",
+    "kind=kernel*token=add",
+    "token=conv_depthwise2d_forward_kernel<3",
+    "token=conv_depthwise2d_forward_kernel<5",
+    "token=conv_depthwise2d_backward_kernel<3",
+    "token=conv_depthwise2d_backward_kernel<5",
+    "token=depthwise2d*token=weight",
+    "token=pool",
+    "token=reduce",
+    "token=catarraybatchedcopy",
+)
+FEATURES: Mapping[str, float] = dict.fromkeys(
+    (*(f"kind=convolution*{name}" for name in _OF_CONVOLUTIONS), *_OF_OTHERS), _HOLD_OF_FEATURES
+)
 """Features that are given weights, and how strongly each weight is held at 0."""
 
 
@@ -72,7 +109,8 @@ def task_of(measured: Sequence[MeasuredStep], gpu_type: str) -> Task:
         works = np.array([numbers.setdefault(part.work, len(numbers)) for part in each.parts])
         distinct, own = np.unique(works, return_inverse=True)
         launched = np.array([part.launched for part in each.parts])
-        steps.append(StepWorks(distinct, own, launched, tuple(n for n, part in enumerate(each.parts) if part.waited)))
+        waits = tuple(number for number, part in enumerate(each.parts) if part.waited)
+        steps.append(StepWorks(distinct, own, launched, waits).turned())
     features = [found for name in FEATURES if (found := feature(name)) is not None]
     model = StepModel(list(numbers), cuda_properties(gpu_type, "--gpu"), features)
     model.x = model.describe(np.log([float(getattr(START, name)) for name in CONSTANTS]))

@@ -16,6 +16,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import NS_PER_S, gib, read_duration_ns
 from emulator_runtime.files import write_whole
 from emulator_runtime.prediction.estimators import COMPUTE, LAUNCH, MEMORY
+from emulator_runtime.prediction.learned.estimator_file import PUBLISHED
 from emulator_runtime.prediction.links import NETWORK_GBPS
 from emulator_runtime.prediction.prediction import (
     COMMUNICATION,
@@ -77,7 +78,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--estimator",
         type=Path,
         metavar="FILE",
-        help="estimates learned from a real GPU (`emugpu profile import-trace`)",
+        help="estimates learned from a real GPU (`emugpu profile import-trace`); `published`: from published times of "
+        "training steps on A100, V100, P100, RTX 6000, M40 and K80",
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write prediction.json and timelines for Perfetto")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print (default: table)")
@@ -86,7 +88,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the predictions; 0. Raises InputError, UnknownNameError, DeadlockError and OSError."""
-    conditions = Conditions(_network_gbps(args.network_gbps), args.kernel_table, args.estimator)
+    conditions = Conditions(_network_gbps(args.network_gbps), args.kernel_table, _estimator(args.estimator))
     step_s = None if args.step_time is None else _step_s(args.step_time)
     if args.kernel_table is not None and len(args.gpu) > 1:
         raise InputError("--kernel-table", "has the times of one GPU type; name that one as --gpu, and no other")
@@ -109,6 +111,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(predictions)
     return 0
+
+
+def _estimator(path: Path | None) -> Path | None:
+    return PUBLISHED if path == Path("published") else path
 
 
 def _network_gbps(value: float) -> float:

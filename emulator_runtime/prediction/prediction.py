@@ -61,8 +61,8 @@ class RankPrediction:
     """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
     COMPUTE, MEMORY, LAUNCH, COMMUNICATION, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time that the
     device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are anchored.
-    `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates. `source_errors`: relative
-    error of these times, where the source states it, weighted by time."""
+    `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates. `source_errors`:
+    relative error of these times, where the source states it, weighted by time."""
 
     rank: int
     total_s: float
@@ -267,9 +267,7 @@ class _RankReport:
         ends = {index: end for index, end in zip(spans.records, spans.ends_ns, strict=True) if index in (first, last)}
         return (ends[first], ends[last]), steps.count - skipped
 
-    def _work_of(
-        self, records: Sequence[int]
-    ) -> tuple[dict[str, float], dict[str, float], dict[str, float], float]:
+    def _work_of(self, records: Sequence[int]) -> tuple[dict[str, float], dict[str, float], dict[str, float], float]:
         """Seconds of work by what limits it and by the source of the estimate, the source's error, and seconds at peak rates of
         the data sheet."""
         limits: defaultdict[str, float] = defaultdict(float)

@@ -24,7 +24,7 @@ Pair = tuple[str, int]  # model, batch size
 
 
 def ensure_traces(release: TorchRelease, models: Sequence[str], batch_sizes: Sequence[int]) -> dict[Pair, Path]:
-    """The folder of each trace. Those that the cache lacks are made: some seconds for each. Raises CalledProcessError and OSError."""
+    """The folder of each trace. Those that the cache lacks are made, in some seconds each. Raises CalledProcessError, OSError."""
     root = default_root() / "torchvision-traces" / release.torch
     folders = {(model, batch): root / f"{model}-{batch}" for model in models for batch in batch_sizes}
     for model in models:

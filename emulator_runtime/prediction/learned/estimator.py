@@ -68,6 +68,7 @@ def learned_estimator(path: Path, gpu_type: str, others: Estimator) -> Learned:
     gpus = read_estimator(path)
     if wanted not in gpus:
         raise InputError(
-            "--estimator", f"{path} was trained on {', '.join(sorted(gpus))}, not on {wanted}; name another --gpu or file"
+            "--estimator",
+            f"{path} was trained on {', '.join(sorted(gpus))}, not on {wanted}; name another --gpu or file",
         )
     return Learned(wanted, gpus[wanted], others)

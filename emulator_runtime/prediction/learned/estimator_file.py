@@ -2,20 +2,23 @@
 
     {"format": "emugpu-estimator", "version": 1,
      "gpus": {"NVIDIA_A100-SXM4-40GB": {
-        "trained_from": "kernels", "source": "...", "roofline": {... 8 constants ...}, "kinds": ["convolution", ...],
+        "trained_from": "kernels", "source": "...",
+        "roofline": {... 8 constants ...}, "kinds": ["convolution", ...],
         "features": ["log_bytes", ...], "ranges": [[0, 31.2], ...], "weights": [0.1, ...], "trees": [...],
-        "least": -2.5, "most": 3.1, "errors": {"convolution": {"samples": 310, "median": 0.07, "mean": 0.11}, ...},
-        "launches_ns": {"convolution": 41000, ...}, "measured": [[2, "convolution_forward", 1, 2e9, 64, 576, [0, 0, 0], [0, 0, 0], 81000]]}}}
+        "least": -2.5, "most": 3.1,
+        "errors": {"convolution": {"samples": 310, "median": 0.07, "mean": 0.11}, ...},
+        "launches_ns": {"convolution": 41000, ...},
+        "measured": [[2, "convolution_forward", 1, 2e9, 64, 576, [0, 0, 0], [0, 0, 0], 81000], ...]}}}
 
-Work that was measured itself (features.identity, then nanoseconds) takes that time. The estimate of a piece of work is that of the roofline with these constants times e to the power of a ratio, which is the sum of
-weighted features and the mean of the trees. Features are held in the ranges, and the ratio between the limits, of what was
-measured: beyond it the estimate grows as the roofline does. `launches_ns`: what the measured host needs for a launch.
+Work that was measured itself (features.identity, then nanoseconds) takes that time. The estimate of other work is that of the
+roofline with these constants times e to the power of a ratio, which is the sum of weighted features and the mean of the trees.
+Features are held in the ranges, and the ratio between the limits, of what was measured: beyond it the estimate grows as the roofline
+does. `launches_ns`: what the measured host needs for a launch.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -32,8 +35,12 @@ KERNELS, STEPS = "kernels", "steps"
 """What an estimator was trained from: times of kernels, or only of whole training steps."""
 STEP = "step"
 """Errors of an estimator that was trained from steps are those of whole steps."""
+PUBLISHED = Path(__file__).with_name("published.json")
+"""Trained from step times of 36 torchvision models on 6 GPU types (Wang et al., PVLDB 18(6) 2025); docs/prediction.md has its
+errors and how it was made."""
 LARGEST_RATIO = 20.0
 _LONGEST_NS = 1e15
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,9 @@ def _read_gpu(row: object, place: str) -> LearnedGpu:
     features = _texts(row, "features", place)
     unknown = [name for name in features if feature(name) is None]
     if unknown:
-        raise InputError(f"{place}.features", f"there is no feature '{unknown[0]}'; a newer emugpu may have written this")
+        raise InputError(
+            f"{place}.features", f"there is no feature '{unknown[0]}'; a newer emugpu may have written this"
+        )
     trained_from, source = row.get("trained_from"), row.get("source")
     if trained_from not in (KERNELS, STEPS) or not isinstance(source, str):
         raise InputError(f"{place}.trained_from", f"must be {KERNELS} or {STEPS}, with a source")
@@ -123,7 +132,9 @@ def _read_gpu(row: object, place: str) -> LearnedGpu:
     weights = _numbers(row.get("weights"), f"{place}.weights", len(features))
     least, most = _numbers([row.get("least"), row.get("most")], f"{place}.least, most", 2)
     if not -LARGEST_RATIO <= least <= most <= LARGEST_RATIO:
-        raise InputError(f"{place}.least", f"must be at most `most`, and both between -{LARGEST_RATIO} and {LARGEST_RATIO}")
+        raise InputError(
+            f"{place}.least", f"must be at most `most`, and both between -{LARGEST_RATIO} and {LARGEST_RATIO}"
+        )
     forest = read_forest(row.get("trees"), len(features), f"{place}.trees")
     errors = _errors(row.get("errors"), f"{place}.errors")
     ranges = _ranges(row.get("ranges"), f"{place}.ranges", len(features))
@@ -159,7 +170,7 @@ def _numbers(values: object, place: str, count: int) -> list[float]:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _ranges(rows: object, place: str, count: int) -> list[tuple[float, float]]:

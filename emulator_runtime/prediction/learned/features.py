@@ -1,7 +1,7 @@
 """What a learned estimator goes by: numbers that describe a kernel or library call.
 
-The names of the features are in the estimator's file, so that one that was trained with other features goes on to work. A name with
-`*`, such as `kind=convolution*log_mflop`, is the product of features.
+The names of the features are in the estimator's file, so that one that was trained with other features goes on to work. A name
+with `*`, such as `kind=convolution*log_mflop`, is the product of features.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def _log_inverse(value: float) -> float:
 def input_uses(work: Work) -> float:
     """How many positions of the output use each element of a convolution's input: the size of the filter by that of the stride,
     9 for 3x3 filters with a stride of 1; 0 for other work. It follows from operations and bytes, which have one formula
-    (cuda/src/libraries/mathematics/work_formulas.c); the filter is counted as that of one group, which is little beside the rest."""
+    (cuda/src/libraries/mathematics/work_formulas.c). The filter is counted as that of one group, which is little beside the rest.
+    """
     if work.kind != WorkKind.CONVOLUTION or not work.columns or not work.depth:
         return 0.0
     positions = work.flops / (2 * work.columns * work.depth)
@@ -62,9 +63,10 @@ NUMBERS: Mapping[str, Feature] = {
     "log_input_uses": lambda work, ns: _log(10 * input_uses(work)),
     "log_mb": lambda work, ns: _log(work.bytes) - math.log(1e6),
     "log_gflop": lambda work, ns: _log(work.flops) - math.log(1e9),
-    "pointwise": lambda work, ns: float(0.8 < input_uses(work) < 1.3),
-    "dense_3x3": lambda work, ns: float(7.5 < input_uses(work) < 10.5),
-    "strided": lambda work, ns: float(0 < input_uses(work) <= 0.8 or 1.3 <= input_uses(work) <= 7.5),
+    "pointwise": lambda work, ns: float(0.9 < input_uses(work) < 1.1),
+    "dense_3x3": lambda work, ns: float(8.5 < input_uses(work) < 9.5),
+    "strided": lambda work, ns: float(0 < input_uses(work) <= 0.9 or 1.1 <= input_uses(work) <= 8.5),
+    "large_filter": lambda work, ns: float(input_uses(work) >= 9.5),
 }
 CATEGORIES: Mapping[str, Feature] = {
     **{f"kind={name}": lambda work, ns, kind=kind: float(work.kind == kind) for name, kind in KINDS.items()},  # type: ignore[misc]

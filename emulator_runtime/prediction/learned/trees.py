@@ -1,7 +1,7 @@
 """Regression trees as arrays, and the walk through them: what scikit-learn trains is stored and evaluated without it.
 
-A node has a feature's number and a threshold; a value that isn't above the threshold goes left. A leaf has the feature -1. Children
-have larger numbers than their node, so that each walk ends.
+A node has a feature's number and a threshold; a value that isn't above the threshold goes left. A leaf has the feature -1.
+Children have larger numbers than their node, so that each walk ends.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import error as StructError
 from struct import pack, unpack
 
 from emulator_runtime.domain.errors import InputError
@@ -47,10 +46,7 @@ class Forest:
         """As scikit-learn does, which keeps features as 32-bit floats."""
         if not self.trees:
             return 0.0
-        try:
-            rounded = unpack(f"{len(x)}f", pack(f"{len(x)}f", *x))
-        except (OverflowError, StructError):  # pragma: no cover - logarithms of finite numbers fit
-            return 0.0
+        rounded = unpack(f"{len(x)}f", pack(f"{len(x)}f", *x))
         return sum(tree.predict(rounded) for tree in self.trees) / len(self.trees)
 
 

@@ -81,9 +81,7 @@ def test_a_file_keeps_its_other_gpu_types(tmp_path: Path) -> None:
     assert sorted(read_estimator(out)) == [A100, V100]
 
 
-def test_steps_are_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_are_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("emugpu.learning.measured_steps.read_trace", lambda folder: a_trace(int(folder.name)))
     rows = [f"{n},A100,{2 * Roofline(A100).work(product(n)).duration_ns}ns,program {n}" for n in SIZES]
     table, out = tmp_path / "steps.csv", tmp_path / "a100.estimator"

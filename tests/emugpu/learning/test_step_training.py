@@ -37,8 +37,11 @@ def random_work(source: random.Random) -> Work:
 def random_parts(source: random.Random, count: int = 40) -> list[StepPart]:
     works: list[Work | Copied] = [random_work(source) for _ in range(count // 2)]
     works.append(Copied(10**6))
-    parts = [StepPart(source.choice(works), source.random() < 0.9, source.random() < 0.05) for _ in range(count)]
-    return [replace(parts[0], waited=True), *parts[1:]]
+    waits = source.choice([0.0, 0.05])
+    chosen = [source.choice(works) for _ in range(count)]
+    return [
+        StepPart(work, isinstance(work, Work) and source.random() < 0.9, source.random() < waits) for work in chosen
+    ]
 
 
 def steps_by(estimator: Estimator, programs: int, seed: str = "steps") -> list[MeasuredStep]:
@@ -132,7 +135,12 @@ def table(tmp_path: Path, *lines: str) -> Path:
 
 def test_rows_of_a_gpu_type_with_the_steps_of_their_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(
-        tmp_path, "trace,gpu,step_time,program", "a/16,A100,2ms,a", "a/32,V100,9ms,a", "a/64,A100-40GB,5ms,a", "b,A100,3ms,"
+        tmp_path,
+        "trace,gpu,step_time,program",
+        "a/16,A100,2ms,a",
+        "a/32,V100,9ms,a",
+        "a/64,A100-40GB,5ms,a",
+        "b,A100,3ms,",
     )
     read: list[Path] = []
 

@@ -81,7 +81,9 @@ def test_the_uses_of_an_input_are_the_filter_by_the_stride() -> None:
     """8 images of 64 channels and 56 x 56, 128 filters of 3x3, stride 2: 28 x 28 results."""
     positions, inputs, depth = 8 * 28 * 28, 8 * 64 * 56 * 56, 64 * 9
     elements = inputs + positions * 128 + 128 * depth
-    work = Work("convolution_forward", WorkKind.CONVOLUTION, 2.0 * positions * 128 * depth, 4.0 * elements, 1, 128, depth)
+    work = Work(
+        "convolution_forward", WorkKind.CONVOLUTION, 2.0 * positions * 128 * depth, 4.0 * elements, 1, 128, depth
+    )
     assert input_uses(work) == pytest.approx(9 / 4)
     assert input_uses(replace(work, kind=WorkKind.PRODUCT)) == 0
 
@@ -248,6 +250,7 @@ GPU = ("gpus", A100)
         (put(*GPU, "trained_from", value="dreams"), "trained_from: must be kernels or steps"),
         (put(*GPU, "kinds", value=["kernel", "rest"]), "kinds: must be some of kernel, product"),
         (put(*GPU, "weights", value=[1.0]), "weights: must be 2 finite numbers"),
+        (put(*GPU, "weights", 0, value=1e300), "weights: must be 2 finite numbers"),
         (put(*GPU, "weights", 0, value=math.nan), "weights: must be 2 finite numbers"),
         (put(*GPU, "ranges", value=[[0, 1]]), "ranges: must be 2 pairs"),
         (put(*GPU, "ranges", 1, value=[1, 0]), r"ranges\[1\]: must rise"),
