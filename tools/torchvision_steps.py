@@ -7,11 +7,11 @@
 
 `steps` prints [model, batch size, peak of the allocated bytes] for each, null if memory doesn't suffice. In the trace, what the
 last step gives to the device lies between two copies of MARK_BYTES; there are two such copies for each model and batch size.
-`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]. `limits` prints [model, batch size, bytes]: the least memory
-beside the context with which they do, to within LIMIT_ACCURACY_BYTES. `processes` does STEPS steps of each in a process of its
-own, and prints [model, batch size, process number], so that `emugpu trace` writes a file of records for each; these steps wait for the
-device between forward and backward pass, which were timed one by one, and the optimizer has a loop over the parameters, as
-PyTorch's had then.
+`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]. `limits` prints [model, batch size, bytes]: the least
+memory beside the context with which they do, to within LIMIT_ACCURACY_BYTES. `processes` does STEPS steps of each in a process
+of its own, and prints [model, batch size, process number], so that `emugpu trace` writes a file of records for each; these
+steps wait for the device between forward and backward pass, which were timed one by one, and the optimizer has a loop over the
+parameters, as PyTorch's had then.
 
 FP32, eager, input 3x224x224, SGD with momentum; gradients are set to zero, not to None, as PyTorch did then. With the variable
 CUBLAS_WORKSPACE_CONFIG=:0:0, the peak is without the 16 MiB that later releases of PyTorch allocate for cuBLAS.

@@ -1,8 +1,8 @@
 """Which library call an operator of PyTorch makes, by the shapes of its arguments.
 
 The kernels of cuBLAS and cuDNN aren't in a traced program, where one library call is one piece of work. Here the same piece of
-work is made of the operator that a profiler saw, so that the time of its kernels is that of the call. The counts of operations and
-bytes are those of the emulated libraries (cuda/src/libraries/mathematics/work_formulas.c); a test compares both.
+work is made of the operator that a profiler saw, so that the time of its kernels is that of the call. The counts of operations
+and bytes are those of the emulated libraries (cuda/src/libraries/mathematics/work_formulas.c); a test compares both.
 """
 
 from __future__ import annotations

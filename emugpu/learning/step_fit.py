@@ -1,6 +1,7 @@
 """Fits constants and weights of a step model to measured step times: least squares of logarithms, with outliers damped.
 
-Parameters are held near a start. With few steps and many parameters the hold decides: a parameter moves only as far as the times ask for it.
+Parameters are held near a start. With few steps and many parameters the hold decides: a parameter moves only as far as the
+times ask for it.
 """
 
 from __future__ import annotations

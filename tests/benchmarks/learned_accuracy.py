@@ -6,8 +6,8 @@ catalogue: they were fitted to these models on A100, V100 and P100; RTX 6000, M4
 Anchored estimates get the measured time of the step itself, or that of the same model at another batch size.
 
 It needs a Python with torch (`make frameworks`), and EMUGPU_MEASUREMENTS, a folder with compute.csv.gz; without them it is left
-out. The first run traces the models, which takes about ten minutes on two cores; the traces are kept in the user's cache. `--out FILE`
-writes the estimator that all steps together give, with the errors of those that were left out.
+out. The first run traces the models, which takes about ten minutes on two cores; the traces are kept in the user's cache.
+`--out FILE` writes the estimator that all steps together give, with the errors of those that were left out.
 """
 
 from __future__ import annotations

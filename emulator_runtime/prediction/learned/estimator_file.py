@@ -12,8 +12,8 @@
 
 Work that was measured itself (features.identity, then nanoseconds) takes that time. The estimate of other work is that of the
 roofline with these constants times e to the power of a ratio, which is the sum of weighted features and the mean of the trees.
-Features are held in the ranges, and the ratio between the limits, of what was measured: beyond it the estimate grows as the roofline
-does. `launches_ns`: what the measured host needs for a launch.
+Features are held in the ranges, and the ratio between the limits, of what was measured: beyond it the estimate grows as the
+roofline does. `launches_ns`: what the measured host needs for a launch.
 """
 
 from __future__ import annotations
