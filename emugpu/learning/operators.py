@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from emulator_runtime.prediction.records import Work, WorkKind
 from emulator_runtime.profiles.cuda_properties import PRECISIONS
@@ -47,7 +48,7 @@ class Operator:
     def numbers(self, index: int, count: int) -> list[int]:
         """An argument with so many numbers; one stands for all. Raises ValueError."""
         value = self.value(index)
-        numbers = value if isinstance(value, list) else [value]
+        numbers: list[Any] = value if isinstance(value, list) else [value]
         if not all(type(each) is int for each in numbers) or len(numbers) not in (1, count):
             raise ValueError(f"argument {index} of {self.name} isn't {count} numbers")
         return numbers * (count // len(numbers))
@@ -175,7 +176,7 @@ def _attention(
     """`queries`, `causal`: numbers of arguments; keys and values follow queries. `products`: of the size of keys, of values."""
 
     def calls(operator: Operator, kernels: Sequence[str]) -> list[LibraryCall]:
-        (batch, heads, count, key_size), (_, key_heads, keys, _), (*_, value_size) = operator.shapes[
+        (batch, heads, count, key_size), (_, key_heads, keys, _), (*_rest, value_size) = operator.shapes[
             queries : queries + 3
         ]
         precision, size = _number_format(operator, queries, kernels)

@@ -58,7 +58,9 @@ class Learned:
             min(max(value, least), most)
             for value, (least, most) in zip(vector(self._features, work, base_ns), learned.ranges, strict=True)
         ]
-        ratio = sum(map(float.__mul__, map(float, learned.weights), x)) + learned.forest.predict(x)
+        ratio = sum(weight * value for weight, value in zip(learned.weights, x, strict=True)) + learned.forest.predict(
+            x
+        )
         return min(max(ratio, learned.least, -LARGEST_RATIO), learned.most, LARGEST_RATIO)
 
 

@@ -222,7 +222,7 @@ def _launches(row: object, place: str) -> dict[str, float]:
 def _measured(rows: object, place: str) -> dict[Identity, float]:
     if not isinstance(rows, list):
         raise InputError(place, "must be a list of works with their times")
-    found = {}
+    found: dict[Identity, float] = {}
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != 9:
             raise InputError(f"{place}[{number}]", "must have the 8 values of a work, and its time")
@@ -230,6 +230,12 @@ def _measured(rows: object, place: str) -> dict[Identity, float]:
         numbers = [kind, precision, amount, columns, depth, ns]
         if not all(map(_is_finite, numbers)) or not isinstance(name, str) or not 0 < ns <= _LONGEST_NS:
             raise InputError(f"{place}[{number}]", "must have a name, finite numbers, and a time above 0")
-        sizes = [tuple(_numbers(each, f"{place}[{number}]", 3)) for each in (grid, block)]
+        sizes = [_sizes(each, f"{place}[{number}]") for each in (grid, block)]
         found[kind, name, precision, float(amount), float(columns), float(depth), sizes[0], sizes[1]] = float(ns)
     return found
+
+
+def _sizes(value: object, place: str) -> tuple[int, int, int]:
+    if isinstance(value, list) and len(value) == 3 and all(type(each) is int for each in value):
+        return value[0], value[1], value[2]
+    raise InputError(place, "a grid and a block are three whole numbers")

@@ -68,12 +68,19 @@ NUMBERS: Mapping[str, Feature] = {
     "strided": lambda work, ns: float(0 < input_uses(work) <= 0.9 or 1.1 <= input_uses(work) <= 8.5),
     "large_filter": lambda work, ns: float(input_uses(work) >= 9.5),
 }
+
+
+def _of_kind(kind: int) -> Feature:
+    return lambda work, ns: float(work.kind == kind)
+
+
+def _of_precision(number: int) -> Feature:
+    return lambda work, ns: float(work.precision == number)
+
+
 CATEGORIES: Mapping[str, Feature] = {
-    **{f"kind={name}": lambda work, ns, kind=kind: float(work.kind == kind) for name, kind in KINDS.items()},  # type: ignore[misc]
-    **{
-        f"precision={name}": lambda work, ns, number=number: float(work.precision == number)  # type: ignore[misc]
-        for number, name in enumerate(PRECISIONS)
-    },
+    **{f"kind={name}": _of_kind(kind) for name, kind in KINDS.items()},
+    **{f"precision={name}": _of_precision(number) for number, name in enumerate(PRECISIONS)},
 }
 
 

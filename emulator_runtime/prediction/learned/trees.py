@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
+from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 
@@ -74,7 +75,7 @@ def read_forest(document: object, features: int, place: str) -> Forest:
 def _read_tree(document: object, features: int, place: str) -> Tree:
     if not isinstance(document, dict):
         raise InputError(place, "must be a tree: feature, threshold, left, right and value of its nodes")
-    columns = {name: document.get(name) for name in ("feature", "threshold", "left", "right", "value")}
+    columns: dict[str, Any] = {name: document.get(name) for name in ("feature", "threshold", "left", "right", "value")}
     size = len(columns["feature"]) if isinstance(columns["feature"], list) else 0
     if not 0 < size <= MOST_NODES:
         raise InputError(f"{place}.feature", f"must be a list of 1 to {MOST_NODES:,} numbers")

@@ -16,6 +16,7 @@ from emulator_runtime.prediction.estimators import ANCHORED, LEARNED, ROOFLINE, 
 from emulator_runtime.prediction.learned.estimator import Learned, learned_estimator
 from emulator_runtime.prediction.learned.estimator_file import (
     KERNELS,
+    PUBLISHED,
     STEP,
     STEPS,
     Error,
@@ -208,6 +209,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_estimator(path) == {A100: complete}
 
 
+def test_the_published_estimator_is_a_file_like_any_other() -> None:
+    gpus = read_estimator(PUBLISHED)
+    assert {A100, V100, "Tesla_P100-PCIE-16GB", "Quadro_RTX_6000", "Tesla_M40", "Tesla_K80"} == set(gpus)
+    for gpu_type, found in gpus.items():
+        assert found.trained_from == STEPS
+        assert found.error("convolution") == found.errors[STEP].median < 0.1
+        estimate = learned_estimator(PUBLISHED, gpu_type, Roofline(gpu_type)).work(CONVOLUTION)
+        assert estimate.source == LEARNED
+        assert 0.1 < estimate.duration_ns / Roofline(gpu_type).work(CONVOLUTION).duration_ns < 10
+
+
 def test_another_gpu_type_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a100.estimator"
     write_estimator(path, {A100: NOTHING_LEARNED})
@@ -265,7 +277,7 @@ GPU = ("gpus", A100)
         (put(*GPU, "measured", value={}), "measured: must be a list"),
         (put(*GPU, "measured", value=[[1, 2]]), r"measured\[0\]: must have the 8 values"),
         (put(*GPU, "measured", 0, 8, value=0), r"measured\[0\]: must have a name, finite numbers"),
-        (put(*GPU, "measured", 0, 6, value=[1, 2]), r"measured\[0\]: must be 3 finite numbers"),
+        (put(*GPU, "measured", 0, 6, value=[1, 2]), r"measured\[0\]: a grid and a block are three whole numbers"),
         (put(*GPU, "trees", value={}), "trees: must be a list of trees"),
         (put(*GPU, "trees", 0, value=[]), r"trees\[0\]: must be a tree"),
         (put(*GPU, "trees", 0, "feature", value=[]), r"trees\[0\].feature: must be a list of 1 to"),
