@@ -14,7 +14,7 @@ from emugpu.learning.step_model import Array, StepModel, StepWorks
 
 OUTLIER = 0.15
 """A step time that is wrong by so much begins to count less."""
-_ROUNDS, _SMALLEST_CHANGE = 40, 1e-4
+_ROUNDS, _SMALLEST_CHANGE, _SMALLEST_GAIN = 40, 1e-4, 1e-4
 
 
 def fit(
@@ -23,10 +23,13 @@ def fit(
     measured_ns: Array,
     start: Array,
     hold: Array,
+    *,
+    begin: Array | None = None,
     outlier: float = OUTLIER,
 ) -> Array:
-    """The parameters. `hold`: for each, how much its distance from `start` counts beside an error of a step (both squared)."""
-    x, damping = start.copy(), 1e-2
+    """The parameters. `hold`: for each, how much its distance from `start` counts beside an error of a step (both squared).
+    `begin`: where the search begins, if not at `start`."""
+    x, damping = (start if begin is None else begin).copy(), 1e-2
     residuals, slopes = _residuals(model, steps, measured_ns, x)
     loss = _loss(residuals, x - start, hold, outlier)
     for _ in range(_ROUNDS):
@@ -40,7 +43,7 @@ def fit(
         if loss_then < loss:
             x, residuals, slopes, damping = tried, residuals_then, slopes_then, damping / 3
             improved, loss = loss - loss_then, loss_then
-            if np.abs(change).max() < _SMALLEST_CHANGE or improved < 1e-6 * loss:
+            if np.abs(change).max() < _SMALLEST_CHANGE or improved < _SMALLEST_GAIN * loss:
                 break
         else:
             damping *= 5

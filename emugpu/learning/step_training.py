@@ -7,7 +7,7 @@ steps whose program was left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,11 +82,20 @@ class Task:
     measured_ns: Array
     programs: Sequence[str]
 
-    def fitted(self, left_out: str | None = None) -> Array:
-        """The parameters by all steps but those of a program."""
-        kept = [number for number, program in enumerate(self.programs) if program != left_out]
+    def fitted(self, programs: Collection[str] | None = None, begin: Array | None = None) -> Array:
+        """The parameters by the steps of these programs, or of all. `begin`: where the search for them begins."""
+        kept = [number for number, program in enumerate(self.programs) if programs is None or program in programs]
         steps = [self.steps[number] for number in kept]
-        return fit(self.model, steps, self.measured_ns[kept], start(), hold())
+        return fit(self.model, steps, self.measured_ns[kept], start(), hold(), begin=begin)
+
+    def left_out(self) -> Iterator[tuple[str, Array]]:
+        """Each program, and the parameters by the steps of all others. The search for them begins at those of a half of the
+        programs, in which the program isn't, so that nothing of it is known."""
+        programs = list(dict.fromkeys(self.programs))
+        for own, others in ((programs[::2], programs[1::2]), (programs[1::2], programs[::2])):
+            begin = self.fitted(others)
+            for program in own:
+                yield program, self.fitted({*programs} - {program}, begin)
 
 
 def start() -> Array:
@@ -120,9 +129,8 @@ def task_of(measured: Sequence[MeasuredStep], gpu_type: str) -> Task:
 def left_out_errors(task: Task) -> list[float]:
     """Estimate / measured time - 1 of each step, by a fit without the steps of its program."""
     found = np.zeros(len(task.steps))
-    for program in dict.fromkeys(task.programs):
+    for program, parameters in task.left_out():
         own = [number for number, each in enumerate(task.programs) if each == program]
-        parameters = task.fitted(program)
         times, _ = step_times(task.model, [task.steps[number] for number in own], parameters)
         found[own] = times / task.measured_ns[own] - 1
     return [float(each) for each in found]

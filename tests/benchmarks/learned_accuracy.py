@@ -108,8 +108,7 @@ def _left_out(gpu_type: str, steps: Mapping[Pair, MeasuredStep], task: Task) -> 
     """Each model's errors with an estimator that has seen no step of it."""
     roofline = Roofline(gpu_type)
     found: dict[Pair, float] = {}
-    for model in dict.fromkeys(model for model, _ in steps):
-        parameters = task.fitted(model)
+    for model, parameters in task.left_out():
         learned = Learned(gpu_type, learned_of(task, parameters, {}, model), roofline)
         found |= {pair: _error(step, learned) for pair, step in steps.items() if pair[0] == model}
     return found
