@@ -15,7 +15,7 @@ help:  ## show this list
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[scheduler,node,operator,kubectl,search]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[scheduler,node,operator,kubectl,search,learning]'
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)

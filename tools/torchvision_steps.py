@@ -3,11 +3,15 @@
     emugpu run --warp --trace trace.json -- python tools/torchvision_steps.py steps MODELS BATCH_SIZES
     emugpu run --warp -- python tools/torchvision_steps.py fits MODEL:BATCH_SIZE ...
     emugpu run --warp -- python tools/torchvision_steps.py limits MODEL:BATCH_SIZE ...
+    emugpu trace -- python tools/torchvision_steps.py processes MODELS BATCH_SIZES
 
 `steps` prints [model, batch size, peak of the allocated bytes] for each, null if memory doesn't suffice. In the trace, what the
 last step gives to the device lies between two copies of MARK_BYTES; there are two such copies for each model and batch size.
-`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]. `limits` prints [model, batch size, bytes]: the least memory
-beside the context with which they do, to within LIMIT_ACCURACY_BYTES.
+`fits` prints [model, batch size, whether LIMIT_STEPS steps succeed]. `limits` prints [model, batch size, bytes]: the least
+memory beside the context with which they do, to within LIMIT_ACCURACY_BYTES. `processes` does STEPS steps of each in a process
+of its own, and prints [model, batch size, process number], so that `emugpu trace` writes a file of records for each; these
+steps wait for the device between forward and backward pass, which were timed one by one, and the optimizer has a loop over the
+parameters, as PyTorch's had then.
 
 FP32, eager, input 3x224x224, SGD with momentum; gradients are set to zero, not to None, as PyTorch did then. With the variable
 CUBLAS_WORKSPACE_CONFIG=:0:0, the peak is without the 16 MiB that later releases of PyTorch allocate for cuBLAS.
@@ -17,6 +21,7 @@ It needs torch and torchvision, and nothing of this project.
 
 import gc
 import json
+import os
 import sys
 
 import torch
@@ -29,11 +34,15 @@ LIMIT_ACCURACY_BYTES = 16 << 20
 PARTS_WITHOUT_INITIAL_WEIGHTS = ("googlenet", "inception_v3")
 
 
-def train(name, batch_size, steps, before_last=lambda: None):
-    """Does so many steps, and waits for their end. Raises torch.cuda.OutOfMemoryError."""
+def new(name):
     options = {"init_weights": False} if name in PARTS_WITHOUT_INITIAL_WEIGHTS else {}
-    model = getattr(torchvision.models, name)(**options).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    return getattr(torchvision.models, name)(**options)
+
+
+def train(model, batch_size, steps, before_last=lambda: None, after_forward=lambda: None, foreach=None):
+    """Does so many steps, and waits for their end. `foreach`: of the optimizer. Raises torch.cuda.OutOfMemoryError."""
+    model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, foreach=foreach)
     criterion = torch.nn.CrossEntropyLoss().cuda()
     images = torch.randn(batch_size, 3, 224, 224).cuda()
     labels = torch.randint(0, 1000, (batch_size,)).cuda()
@@ -42,6 +51,7 @@ def train(name, batch_size, steps, before_last=lambda: None):
         if step == steps - 1:
             before_last()
         output = model(images)
+        after_forward()
         loss = criterion(output if torch.is_tensor(output) else output.logits, labels)
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
@@ -51,7 +61,7 @@ def train(name, batch_size, steps, before_last=lambda: None):
 
 def fits(name, batch_size):
     try:
-        train(name, batch_size, LIMIT_STEPS)
+        train(new(name), batch_size, LIMIT_STEPS)
     except torch.cuda.OutOfMemoryError:
         return False
     finally:
@@ -63,7 +73,7 @@ def fits(name, batch_size):
 def peak(name, batch_size, mark):
     torch.cuda.reset_peak_memory_stats()
     try:
-        train(name, batch_size, STEPS, mark)
+        train(new(name), batch_size, STEPS, mark)
     except torch.cuda.OutOfMemoryError:
         mark()
         return None
@@ -86,6 +96,19 @@ def print_fits(pairs):
         print(json.dumps([name, batch_size, fits(name, batch_size)]), flush=True)
 
 
+def print_processes(models, batch_sizes):
+    torch.set_num_threads(1)  # a forked process can't use its parent's threads
+    for name in models:
+        model = new(name)
+        for batch_size in batch_sizes:
+            process = os.fork()
+            if process == 0:
+                train(model, batch_size, STEPS, after_forward=torch.cuda.synchronize, foreach=False)
+                sys.exit()
+            if os.waitpid(process, 0)[1] == 0:
+                print(json.dumps([name, batch_size, process]), flush=True)
+
+
 def print_limits(pairs):
     total = torch.cuda.get_device_properties(0).total_memory
     for name, batch_size in pairs:
@@ -103,8 +126,9 @@ def print_limits(pairs):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "steps":
-        print_steps(sys.argv[2].split(","), [int(size) for size in sys.argv[3].split(",")])
+    if sys.argv[1] in ("steps", "processes"):
+        print_all = {"steps": print_steps, "processes": print_processes}[sys.argv[1]]
+        print_all(sys.argv[2].split(","), [int(size) for size in sys.argv[3].split(",")])
     else:
         chosen = {"fits": print_fits, "limits": print_limits}[sys.argv[1]]
         chosen([(name, int(size)) for name, size in (pair.split(":") for pair in sys.argv[2:])])

@@ -11,6 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from emugpu.learning import import_trace
 from emugpu.prediction import from_trace
 from emugpu.terminal.console import result_console
 from emulator_runtime.domain.errors import InputError
@@ -28,10 +29,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Adds `profile list` and `profile show` to the front door's commands."""
     parser = subparsers.add_parser(
         "profile",
-        help="show step times and memory of the models; make profiles of traced programs",
+        help="show step times and memory of the models; make profiles of traced programs; train estimators",
         description=__doc__,
     )
-    commands = parser.add_subparsers(dest="profile_command", required=True, metavar="{list,show,from-trace}")
+    commands = parser.add_subparsers(
+        dest="profile_command", required=True, metavar="{list,show,from-trace,import-trace}"
+    )
     listing = commands.add_parser("list", help="list the models and where they are profiled")
     _add_common(listing)
     listing.set_defaults(run=run)
@@ -43,6 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_common(show)
     show.set_defaults(run=run)
     from_trace.add_parser(commands)
+    import_trace.add_parser(commands)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from emugpu.prediction.inputs import yaml_field
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import read_duration_ns
+from emulator_runtime.prediction.learned.estimator_file import PUBLISHED
 from emulator_runtime.prediction.links import NETWORK_GBPS
 from emulator_runtime.prediction.network.topology import Topology, read_topology
 from emulator_runtime.prediction.prediction import Conditions
@@ -25,6 +26,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="measured times of kernels (`emugpu cuda kernels`), for one --gpu",
+    )
+    parser.add_argument(
+        "--estimator",
+        type=Path,
+        metavar="FILE",
+        help="estimates learned from a real GPU (`emugpu profile import-trace`); `published`: from published times of "
+        "training steps on A100, V100, P100, RTX 6000, M40 and K80",
     )
     network = parser.add_argument_group("network", "Without these, ranks are on the nodes on which they were recorded.")
     network.add_argument(
@@ -73,6 +81,7 @@ def conditions_of(args: argparse.Namespace) -> Conditions:
         topology,
         shared_links=not args.no_sharing,
         sm_share=args.sm_share,
+        learned=PUBLISHED if args.estimator == Path("published") else args.estimator,
     )
 
 

@@ -115,6 +115,7 @@ def _rank_as_json(rank: RankPrediction) -> dict[str, object]:
         "step_seconds": _in_words(rank.seconds),
         "memory_bytes": {str(device): peak for device, peak in rank.memory_bytes.items()},
         "estimated_seconds_by_source": dict(rank.source_s),
+        "estimate_errors_by_source": dict(rank.source_errors),
     }
 
 

@@ -13,7 +13,8 @@ from emulator_runtime.prediction.prediction import BUBBLE, COMMUNICATION, Predic
 
 CAPTION = (
     "Step: mean after the first two. MFU: operations at the data sheet's rate, as a share of the step. Exposed: "
-    "collectives beside which nothing is computed.{bubble} Memory: of the rank that needs most. Bound: what takes most of a step."
+    "collectives beside which nothing is computed.{bubble} Memory: of the rank that needs most. Bound: what takes most of a step. "
+    "Estimates: where they come from, by time, and their median error where it is known."
 )
 _BUBBLE_CAPTION = " Bubble: share of a step that waits for the other side of a message."
 _MOST_RANKS = 8
@@ -43,7 +44,7 @@ def _table(predictions: Sequence[Prediction], columns: Columns, caption: str) ->
     )
     found.add_column("GPU type", no_wrap=True)
     for heading in columns:
-        found.add_column(heading, justify="left" if heading == "Bound" else "right")
+        found.add_column(heading, justify="left" if heading in ("Bound", "Estimates") else "right")
     for one in predictions:
         found.add_row(one.gpu_type, *(cell(one) for cell in columns.values()))
     return found
@@ -58,7 +59,7 @@ def step_cells(predictions: Sequence[Prediction]) -> Columns:
     }
     if any(one.seconds.get(BUBBLE) for one in predictions):
         columns["Bubble"] = lambda one: f"{bubble_part(one):.1%}"
-    return {**columns, "Memory": _memory, "Bound": _bound}
+    return {**columns, "Memory": _memory, "Bound": _bound, "Estimates": _estimates}
 
 
 def amount_cells(predictions: Sequence[Prediction], amounts: Amounts) -> Columns:
@@ -95,6 +96,13 @@ def _memory(one: Prediction) -> str:
 def _bound(one: Prediction) -> str:
     length_s = _length_s(one)
     return f"{PARTS[one.bound]} {one.seconds.get(one.bound, 0.0) / length_s:.0%}" if length_s else "-"
+
+
+def _estimates(one: Prediction) -> str:
+    return ", ".join(
+        f"{source} {share:.0%}" + ("" if error is None else f" (±{error:.1%})")
+        for source, (share, error) in sorted(one.sources.items(), key=lambda item: -item[1][0])
+    )
 
 
 def _number(value: float | None) -> str:

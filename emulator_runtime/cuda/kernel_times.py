@@ -11,8 +11,9 @@ import gzip
 import json
 import re
 import statistics
+import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -36,33 +37,44 @@ class Launch:
     block: Sizes
 
 
-def read_trace(path: Path) -> Iterator[tuple[Launch, float]]:
-    """Each kernel in a Chrome trace of torch.profiler (JSON, or gzipped JSON), and how many nanoseconds it took.
-
-    Raises InputError for a file that isn't such a trace, or that has no kernels, and OSError.
-    """
+def read_document(path: Path) -> tuple[Mapping[str, object], Sequence[object]]:
+    """A Chrome trace of torch.profiler (JSON, or gzipped JSON), and its events. Raises InputError and OSError."""
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
         document = json.loads(data)
-    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+    except (ValueError, EOFError, RecursionError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(str(path), f"is not a Chrome trace in JSON: {error}") from error
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         raise InputError(str(path), "is not a Chrome trace: it has no traceEvents")
+    return document if isinstance(document, dict) else {}, events
+
+
+def read_trace(path: Path) -> Iterator[tuple[Launch, float]]:
+    """Each kernel in a Chrome trace of torch.profiler, and how many nanoseconds it took.
+
+    Raises InputError for a file that isn't such a trace, or that has no kernels, and OSError.
+    """
     found = False
-    for number, event in enumerate(events):
+    for number, event in enumerate(read_document(path)[1]):
         if isinstance(event, dict) and event.get("cat") == "kernel":
             found = True
-            yield _launch(event, f"{path}: traceEvents[{number}]")
+            yield read_kernel(event, f"{path}: traceEvents[{number}]")
     if not found:
-        raise InputError(
-            str(path), "has no kernels; record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-        )
+        raise no_kernels(path)
 
 
-def _launch(event: Mapping[str, object], place: str) -> tuple[Launch, float]:
+def no_kernels(path: Path) -> InputError:
+    """The error of a trace without kernels."""
+    return InputError(
+        str(path), "has no kernels; record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+    )
+
+
+def read_kernel(event: Mapping[str, object], place: str) -> tuple[Launch, float]:
+    """An event of the category kernel, and how many nanoseconds it took. Raises InputError naming `place`."""
     name, duration_us, arguments = event.get("name"), event.get("dur"), event.get("args")
     if not isinstance(name, str) or not name.strip() or any(character in name for character in "\t\n"):
         raise InputError(f"{place}.name", "must be the kernel's name")

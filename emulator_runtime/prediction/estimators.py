@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -18,8 +18,9 @@ from emulator_runtime.cuda.kernel_times import check_table
 from emulator_runtime.prediction.records import Work, WorkKind
 from emulator_runtime.profiles.catalogue import gpu_spec
 from emulator_runtime.profiles.cuda_properties import PRECISIONS, cuda_properties
+from emulator_runtime.profiles.cuda_properties import Roofline as Constants
 
-ROOFLINE, TABLE, ANCHORED = "roofline", "table", "anchored"
+ROOFLINE, TABLE, LEARNED, ANCHORED = "roofline", "table", "learned", "anchored"
 """Sources of estimates."""
 COMPUTE, MEMORY, LAUNCH = "compute", "memory", "launch"
 """What takes most of a piece of work: its operations, its memory traffic, or the fixed time that each kernel has."""
@@ -31,11 +32,14 @@ _FP32 = PRECISIONS.index("fp32")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`source`: ROOFLINE, TABLE or ANCHORED. `limit`: COMPUTE, MEMORY or LAUNCH."""
+    """`source`: ROOFLINE, TABLE, LEARNED or ANCHORED. `limit`: COMPUTE, MEMORY or LAUNCH. `error`: relative, where it is
+    known. `dispatch_ns`: what the measured host needs for this launch; None: what it needs for any."""
 
     duration_ns: int
     source: str
     limit: str
+    error: float | None = None
+    dispatch_ns: int | None = None
 
 
 class Estimator(Protocol):
@@ -60,12 +64,12 @@ def whole_ns(seconds: float) -> int:
 class Roofline:
     """Estimates from the data sheet of a GPU type and the constants fitted for it (docs/cuda.md has the formula)."""
 
-    def __init__(self, gpu_type: str, place: str = "--gpu") -> None:
-        """`gpu_type`: a type of the catalogue, also an alias or a MIG instance. Raises InputError and UnknownNameError naming
-        `place`."""
+    def __init__(self, gpu_type: str, place: str = "--gpu", constants: Constants | None = None) -> None:
+        """`gpu_type`: a type of the catalogue, also an alias or a MIG instance. `constants`: in place of the catalogue's. Raises
+        InputError and UnknownNameError naming `place`."""
         self.spec = gpu_spec(gpu_type, place)
         self._properties = cuda_properties(self.spec.gpu_type, place)
-        self.constants = self._properties.roofline
+        self.constants = constants or self._properties.roofline
         self._peaks = tuple(self._properties.operations_per_s[name] for name in PRECISIONS)
         self._memory_bytes_per_s = self._properties.memory_bytes_per_s * self.constants.memory_part
 
@@ -195,9 +199,11 @@ class Anchored:
         return self._scaled(found) if to_device == from_device >= 0 else found
 
     def _scaled(self, found: Estimate) -> Estimate:
+        dispatch_ns = None if found.dispatch_ns is None else whole_ns(found.dispatch_ns * self.factor / 1e9)
         if found.source == TABLE:
-            return found
-        return Estimate(whole_ns(found.duration_ns * self.factor / 1e9), ANCHORED, found.limit)
+            return replace(found, dispatch_ns=dispatch_ns)
+        duration_ns = whole_ns(found.duration_ns * self.factor / 1e9)
+        return Estimate(duration_ns, ANCHORED, found.limit, dispatch_ns=dispatch_ns)
 
 
 def demangled(name: str) -> str:

@@ -13,6 +13,7 @@ from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.units import NS_PER_S, to_s
 from emulator_runtime.prediction.estimators import Anchored, Estimator, KernelTable, Roofline
 from emulator_runtime.prediction.intervals import Interval, total, union, within, without
+from emulator_runtime.prediction.learned.estimator import learned_estimator
 from emulator_runtime.prediction.links import NETWORK_GBPS, SEND_RECEIVE, CollectiveEstimator, Links
 from emulator_runtime.prediction.network.contention import Contention, replay
 from emulator_runtime.prediction.network.fabric import Fabric
@@ -42,19 +43,24 @@ waiting for the host."""
 class Conditions:
     """What is known beside the GPU type. `network_gbps`: of a node, one direction. `kernel_table`: measured times. `topology`:
     None: nodes as they were recorded, with `network_gbps`. `shared_links`: collectives that run at once share their links. `sm_share`:
-    part of the compute units that a collective takes from kernels beside it (0 to below 1)."""
+    part of the compute units that a collective takes from kernels beside it (0 to below 1). `learned`: a file of
+    `emugpu profile import-trace`."""
 
     network_gbps: float = NETWORK_GBPS
     kernel_table: Path | None = None
     topology: Topology | None = None
     shared_links: bool = True
     sm_share: float = 0.0
+    learned: Path | None = None
 
     def estimator(self, roofline: Roofline) -> Estimator:
-        """Measured times where there are any, else the roofline's. Raises InputError and OSError."""
+        """Measured times where there are any, else what was learned, else the roofline's. Raises InputError and OSError."""
+        estimator: Estimator = roofline
+        if self.learned is not None:
+            estimator = learned_estimator(self.learned, roofline.spec.gpu_type, roofline)
         if self.kernel_table is None:
-            return roofline
-        return KernelTable(self.kernel_table, roofline, roofline.constants.kernel_ns)
+            return estimator
+        return KernelTable(self.kernel_table, estimator, roofline.constants.kernel_ns)
 
 
 STANDARD_CONDITIONS = Conditions()
@@ -65,8 +71,9 @@ class RankPrediction:
     """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
     COMPUTE, MEMORY, LAUNCH, COMMUNICATION, BUBBLE, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time
     that the device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are
-    anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates.
-    `last_step_ns`: when the last step began and ended in the run; the whole run if there is no step."""
+    anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates. `source_errors`:
+    relative error of these times, where the source states it, weighted by time. `last_step_ns`: when the last step began and ended
+    in the run; the whole run if there is no step."""
 
     rank: int
     total_s: float
@@ -78,6 +85,7 @@ class RankPrediction:
     memory_bytes: Mapping[int, int]
     source_s: Mapping[str, float]
     last_step_ns: Interval = (0, 0)
+    source_errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,19 @@ class Prediction:
         """Where the time of a step goes, mean over the ranks."""
         parts = dict.fromkeys(part for rank in self.ranks for part in rank.seconds)
         return {part: sum(rank.seconds.get(part, 0.0) for rank in self.ranks) / len(self.ranks) for part in parts}
+
+    @property
+    def sources(self) -> Mapping[str, tuple[float, float | None]]:
+        """By the source of estimates: its share of the estimated time, and the largest of the ranks' errors if they have any."""
+        total_s = sum(seconds for rank in self.ranks for seconds in rank.source_s.values())
+        shares: defaultdict[str, float] = defaultdict(float)
+        errors: dict[str, float] = {}
+        for rank in self.ranks:
+            for source, seconds in rank.source_s.items():
+                shares[source] += seconds / total_s if total_s else 0.0
+            for source, error in rank.source_errors.items():
+                errors[source] = max(error, errors.get(source, 0.0))
+        return {source: (share, errors.get(source)) for source, share in shares.items()}
 
     @property
     def bound(self) -> str:
@@ -249,7 +270,7 @@ class _RankReport:
         if self.steps is not None:
             window, rounds = self._steady(self.steps)
             numbers = range(self.steps.first, self.steps.first + self.steps.length)
-        limits, sources, ideal_s = self._work_of([self.work.records[number] for number in numbers])
+        limits, sources, errors, ideal_s = self._work_of([self.work.records[number] for number in numbers])
         length_s = to_s(window[1] - window[0]) / rounds
         context_bytes = self.roofline.context_bytes - self.run.trace.context_bytes
         return RankPrediction(
@@ -263,6 +284,7 @@ class _RankReport:
             memory_bytes={device: peak + context_bytes for device, peak in self.run.memory_peaks.items()},
             source_s=sources,
             last_step_ns=(window[1] - (window[1] - window[0]) // rounds, window[1]),
+            source_errors=errors,
         )
 
     def _steady(self, steps: Steps) -> tuple[Interval, int]:
@@ -275,19 +297,24 @@ class _RankReport:
         ends = {index: end for index, end in zip(spans.records, spans.ends_ns, strict=True) if index in (first, last)}
         return (ends[first], ends[last]), steps.count - skipped
 
-    def _work_of(self, records: Sequence[int]) -> tuple[dict[str, float], dict[str, float], float]:
-        """Seconds of work by what limits it and by the source of the estimate, and at peak rates of the data sheet."""
+    def _work_of(self, records: Sequence[int]) -> tuple[dict[str, float], dict[str, float], dict[str, float], float]:
+        """Seconds of work by what limits it and by the source of the estimate, the source's error, and seconds at peak rates of
+        the data sheet."""
         limits: defaultdict[str, float] = defaultdict(float)
         sources: defaultdict[str, float] = defaultdict(float)
+        wrong: defaultdict[str, float] = defaultdict(float)
         ideal_s = 0.0
         for index in records:
             record = self.run.trace.records[index]
             estimate = estimate_of(record, self.estimator)
             limits[estimate.limit] += to_s(estimate.duration_ns)
             sources[estimate.source] += to_s(estimate.duration_ns)
+            if estimate.error is not None:
+                wrong[estimate.source] += to_s(estimate.duration_ns) * estimate.error
             if isinstance(record, Launch) and record.work.flops:
                 ideal_s += record.work.flops / self.roofline.peak_operations_per_s(record.work.precision)
-        return dict(limits), dict(sources), ideal_s
+        errors = {source: seconds / sources[source] for source, seconds in wrong.items() if sources[source]}
+        return dict(limits), dict(sources), errors, ideal_s
 
     def _idle_s(self, window: Interval, rounds: int) -> dict[str, float]:
         """Seconds of a step in which the compute units do nothing, by the reason."""

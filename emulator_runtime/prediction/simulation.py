@@ -100,17 +100,20 @@ class _Costs:
 
     def __init__(self, estimator: Estimator) -> None:
         self.estimator = estimator
-        self.by_identity: dict[int, tuple[int, Work]] = {}
-        self.by_value: dict[Work, int] = {}
+        self.by_identity: dict[int, tuple[int, int, Work]] = {}
+        self.by_value: dict[Work, tuple[int, int]] = {}
         self.copies: dict[tuple[int, int, int], int] = {}
 
-    def of_work(self, work: Work) -> tuple[int, Work]:
-        duration_ns = self.by_value.get(work)
-        if duration_ns is None:
-            duration_ns = self.by_value[work] = self.estimator.work(work).duration_ns
+    def of_work(self, work: Work) -> tuple[int, int, Work]:
+        """Its duration, and what the measured host needs for its launch."""
+        times = self.by_value.get(work)
+        if times is None:
+            estimate = self.estimator.work(work)
+            launch_ns = self.estimator.dispatch_ns if estimate.dispatch_ns is None else estimate.dispatch_ns
+            times = self.by_value[work] = estimate.duration_ns, launch_ns
         if len(self.by_identity) >= _MOST_COSTS:
             self.by_identity.clear()
-        cost = self.by_identity[id(work)] = duration_ns, work
+        cost = self.by_identity[id(work)] = *times, work
         return cost
 
     def of_copy(self, copy: Copy) -> int:
@@ -122,12 +125,11 @@ class _Costs:
 
 
 class _Device:
-    __slots__ = ("compute", "copy_in", "copy_out", "costs", "dispatch_ns", "dispatched_ns")
+    __slots__ = ("compute", "copy_in", "copy_out", "costs", "dispatched_ns")
 
     def __init__(self, costs: _Costs) -> None:
         self.compute, self.copy_in, self.copy_out = Engine(), Engine(), Engine()
         self.costs = costs
-        self.dispatch_ns = costs.estimator.dispatch_ns
         self.dispatched_ns = 0
         """When the measured host could have made the next launch."""
 
@@ -253,13 +255,13 @@ class _Rank:
         kind = record.__class__
         if kind is Launch:
             work = record.work
-            duration_ns = (device.costs.by_identity.get(id(work)) or device.costs.of_work(work))[0]
+            duration_ns, launch_ns, _ = device.costs.by_identity.get(id(work)) or device.costs.of_work(work)
             if self.given is not None:
                 duration_ns = self.given.get(position, duration_ns)
             engine = device.compute
-            if device.dispatch_ns and record.dispatched:
+            if launch_ns and record.dispatched:
                 now_ns = max(now_ns, device.dispatched_ns)
-                device.dispatched_ns = now_ns + device.dispatch_ns
+                device.dispatched_ns = now_ns + launch_ns
         elif kind is Copy:
             duration_ns = device.costs.of_copy(record)
             engine = device.engine_of(record)

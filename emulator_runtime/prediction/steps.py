@@ -120,7 +120,9 @@ def step_works(work: ComputeWork, steps: Steps, rank: RankTrace, estimator: Esti
     for number in range(first, first + steps.length):
         record = rank.records[work.records[number]]
         estimate = estimate_of(record, estimator)
-        dispatch_ns = estimator.dispatch_ns if isinstance(record, Launch) and record.dispatched else 0
+        dispatch_ns = 0
+        if isinstance(record, Launch) and record.dispatched:
+            dispatch_ns = estimator.dispatch_ns if estimate.dispatch_ns is None else estimate.dispatch_ns
         waited = number in work.waited
         found.append(StepWork(estimate.duration_ns, dispatch_ns, estimate.source == TABLE, waited))
     return found

@@ -1,0 +1,1 @@
+"""Trains estimators of kernel times from measurements of real GPUs."""

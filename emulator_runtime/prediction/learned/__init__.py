@@ -1,0 +1,1 @@
+"""Estimates of kernel times that are learned from measurements."""
