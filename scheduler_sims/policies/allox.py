@@ -13,9 +13,9 @@ from math import ceil, inf
 from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError, PolicyError
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
-from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.policies.machines import Kind, Machine, kinds_of, left_s, machines_of, whole_s
 from scheduler_sims.policies.matching import load_solver, match
 from scheduler_sims.policies.placing import FreeSpace

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heapreplace
 from typing import ClassVar
 
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, NodeTable
-from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.sjf import isolated_s
 from scheduler_sims.policies.waiting import Entry, Lines, Order, Scan, Waiting, answer

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import ClassVar
 
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
-from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import main_configuration
 from scheduler_sims.policies.preempting import Departures, Room

@@ -14,9 +14,9 @@ from heapq import heapify, heappop, heapreplace
 from math import isfinite
 
 from emulator_runtime.domain.errors import PolicyError
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
-from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.policies.placing import FreeSpace, main_configuration
 
 Entry = tuple[float, float, int, str, float]

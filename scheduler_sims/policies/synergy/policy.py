@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from emulator_runtime.domain.errors import PolicyError, UnknownNameError
 from emulator_runtime.domain.units import gib
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.interface.view import ClusterView
-from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.synergy.greedy import greedy
 from scheduler_sims.policies.synergy.orders import ORDERS, Queue, Standing
