@@ -87,6 +87,7 @@ class ProfileTable:
             persistent_bytes=_bytes_at(persistent, batch_size),
             peak_bytes=_bytes_at(peak, batch_size),
             extrapolated=not (measured and peak.covers(batch_size) and spec.gpu_type in profile.steps),
+            start_s=0.0 if steps.start_s is None else steps.start_s.at(batch_size),
         )
 
     def memory(self, model: str, batch_size: int, *, extrapolate: bool = False) -> tuple[int, int]:

@@ -21,7 +21,8 @@
     }
 
 Batch sizes are per GPU and increase strictly from knot to knot; times are seconds, memory is bytes. `backward_s` includes
-loss and optimizer. For a model that the table already has, `sample_bytes` and `memory` are optional; its profiles on the given
+loss and optimizer. Beside the times, each knot of a GPU type may have `start_s`: what a run of a program takes in addition to its
+steps, which counts for jobs that run the program (docs/prediction.md). For a model that the table already has, `sample_bytes` and `memory` are optional; its profiles on the given
 GPU types are replaced, those on other GPU types are kept.
 """
 
@@ -38,6 +39,7 @@ from emulator_runtime.profiles.curves import Curve, MemoryCurves, ModelProfile, 
 _GPU_REQUIRED = ("memory_bytes", "host_link_bytes_per_s")
 _GPU_TEXTS = ("architecture", "compute_capability", "source")
 _OF_THE_MODEL = ("sample_bytes", "memory")
+_START = "start_s"
 
 
 def read_profile_file(
@@ -104,11 +106,14 @@ def _all_steps(entries: Field, catalogue: Catalogue) -> dict[str, StepCurves]:
 
 
 def _steps(entry: Field) -> StepCurves:
-    knots = _knots(entry, ("forward_s", "backward_s"))
+    knots = _knots(entry, ("forward_s", "backward_s"), (_START,))
     batches = tuple(batch for batch, _ in knots)
     forward = tuple(knot["forward_s"].number(above=0) for _, knot in knots)
     backward = tuple(knot["backward_s"].number(above=0) for _, knot in knots)
-    return StepCurves(Curve(batches, forward), Curve(batches, backward))
+    start = tuple(knot[_START].number(least=0) for _, knot in knots if _START in knot)
+    if start and len(start) < len(knots):
+        raise entry.error(f"must have {_START} in each knot or in none")
+    return StepCurves(Curve(batches, forward), Curve(batches, backward), Curve(batches, start) if start else None)
 
 
 def _memory(entry: Field) -> MemoryCurves:
@@ -122,12 +127,14 @@ def _memory(entry: Field) -> MemoryCurves:
     return MemoryCurves(Curve(batches, peak), Curve(batches, persistent))
 
 
-def _knots(entry: Field, values: tuple[str, str]) -> list[tuple[int, dict[str, Field]]]:
+def _knots(
+    entry: Field, values: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> list[tuple[int, dict[str, Field]]]:
     """The batch size and the members of each knot in `entry`."""
     field = entry.members(("knots",))["knots"]
     knots: list[tuple[int, dict[str, Field]]] = []
     for element in field.elements():
-        members = element.members(("batch", *values))
+        members = element.members(("batch", *values), optional)
         batch = members["batch"].whole(least=1)
         if knots and batch <= knots[-1][0]:
             raise members["batch"].error(f"must be > {knots[-1][0]}, the batch size before it")
