@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from emulator_runtime.domain.errors import PolicyError
@@ -121,7 +121,8 @@ class ModelWork:
     `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
     step_costs/communication.py computes. GPUs on several nodes always exchange gradients. `host_s`: time of the host before
     each step, in which the GPU waits. `stages`: what a step needs of other resources. `starts`: a program does it, and each of
-    its runs takes the profile's start-up time as well.
+    its runs takes the profile's start-up time as well. `own`: the model's profile (profiles/curves.py, which this layer doesn't
+    know), where the job brings it.
     """
 
     model: str
@@ -131,6 +132,7 @@ class ModelWork:
     host_s: float = 0.0
     stages: StageTimes = NO_STAGES
     starts: bool = False
+    own: object | None = field(default=None, hash=False, repr=False)
 
 
 Work = TimedWork | ModelWork

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.json_document import Field, read_json
@@ -49,11 +50,37 @@ def read_profile_file(
     top = read_json(path).members((), ("gpus", "models"))
     if "gpus" in top:
         catalogue = _with_gpus(top["gpus"], catalogue)
+    return catalogue, read_models(top["models"], catalogue, models) if "models" in top else dict(models)
+
+
+def read_models(
+    document: Field, catalogue: Catalogue, models: Mapping[str, ModelProfile]
+) -> dict[str, ModelProfile]:
+    """`models` with those of `document` added. Raises InputError with the place in it."""
     merged = dict(models)
-    if "models" in top:
-        for name, entry in top["models"].items().items():
-            merged[name] = _model(entry, catalogue, merged.get(name))
-    return catalogue, merged
+    for name, entry in document.items().items():
+        merged[name] = _model(entry, catalogue, merged.get(name))
+    return merged
+
+
+def model_document(profile: ModelProfile) -> dict[str, Any]:
+    """The entry of a model, as `read_models` reads it."""
+    memory, gpus = profile.memory, {}
+    for gpu_type, steps in profile.steps.items():
+        curves = {"forward_s": steps.forward_s, "backward_s": steps.backward_s, _START: steps.start_s}
+        gpus[gpu_type] = {"knots": _knots_of({name: curve for name, curve in curves.items() if curve is not None})}
+    bytes_ = {"peak_bytes": memory.peak_bytes, "persistent_bytes": memory.persistent_bytes}
+    knots = [{name: round(value) for name, value in knot.items()} for knot in _knots_of(bytes_)]
+    return {"sample_bytes": profile.sample_bytes, "memory": {"knots": knots}, "gpus": gpus}
+
+
+def _knots_of(curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+    """Of curves with the same batch sizes."""
+    batches = next(iter(curves.values())).batches
+    return [
+        {"batch": batch} | {name: curve.values[number] for name, curve in curves.items()}
+        for number, batch in enumerate(batches)
+    ]
 
 
 def _with_gpus(entries: Field, catalogue: Catalogue) -> Catalogue:

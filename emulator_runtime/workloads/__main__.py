@@ -5,7 +5,8 @@ of the shared clock). It exits with 0 after the last step, 143 after SIGTERM and
 started in advance, reports that it is ready, and then executes the orders that it gets over that socket, one run at a time.
 
 `python -m emulator_runtime.workloads train ...` is `emugpu train` for images that have only this library, such as those that
-mount the node's copy of it (`train --help` lists the options).
+mount the node's copy of it (`train --help` lists the options). `program ... -- COMMAND` runs a program in its place, in a pod of
+an EmuJob with `spec.program`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ def main(argv: list[str]) -> int:
         from emulator_runtime.workloads.command.train import main as train  # standby processes don't need its imports
 
         return train(argv[1:])
+    if argv[:1] == ["program"]:
+        from emulator_runtime.workloads.command.program import main as program
+
+        return program(argv[1:])
     prepare_waiting()
     realtime = os.environ.get("EMUGPU_REALTIME") == "1"
     refused = realtime and not set_realtime_priority()

@@ -9,6 +9,7 @@ from emulator_runtime.domain.mig import rate_milli
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
+from emulator_runtime.profiles.curves import ModelProfile
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 
@@ -52,6 +53,8 @@ def _model_step_times(
 ) -> StepTimes:
     if gpu_type is None:
         raise ValueError("model work runs on GPUs only")
+    if isinstance(work.own, ModelProfile):
+        profiles = profiles.with_model(work.model, work.own)
     if work.exchanges or spread.nodes > 1:
         times = _exchanging(work, steps, gpu_type, host, profiles, spread)
     else:
