@@ -188,7 +188,9 @@ def read_program_files(folder: Path) -> dict[str, str]:
     files: dict[str, str] = {}
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         if not _KEY.fullmatch(path.name):
-            raise InputError("--program-files", f"{path}: a ConfigMap's keys are letters, digits, -, _ and .; rename it")
+            raise InputError(
+                "--program-files", f"{path}: a ConfigMap's keys are letters, digits, -, _ and .; rename it"
+            )
         try:
             files[path.name] = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -142,8 +142,8 @@ Work = TimedWork | ModelWork
 class Program:
     """A training program that runs in place of emulated training: its words, in which {steps} and {batch} are replaced.
 
-    `resumes`: it ends with a checkpoint of its own when it is asked to stop (SIGTERM), and goes on there when it is started again.
-    Otherwise a job that was stopped begins anew. `image`: what it runs in on Kubernetes.
+    `resumes`: it ends with a checkpoint of its own when it is asked to stop (SIGTERM), and goes on there when it is started
+    again. Otherwise a job that was stopped begins anew. `image`: what it runs in on Kubernetes.
     """
 
     command: tuple[str, ...]

@@ -25,8 +25,8 @@ _COPIES_OF_PARAMETERS = 3
 @dataclass(frozen=True, slots=True)
 class TracedStep:
     """A step at one batch size. `memory_bytes`: peak, with the largest context of the GPU types. Seconds are by GPU type; the
-    copies of the batch are in the forward pass, the optimizer in the backward pass. `start_s`: what the whole program takes beside
-    its steps; empty: not known."""
+    copies of the batch are in the forward pass, the optimizer in the backward pass. `start_s`: what the whole program takes
+    beside its steps; empty: not known."""
 
     batch: int
     memory_bytes: int
@@ -36,13 +36,19 @@ class TracedStep:
     start_s: Mapping[str, float] = field(default_factory=dict)
 
 
-def traced_step(  # noqa: PLR0913
-    trace: Trace, batch: int, gpu_types: Sequence[str], conditions: Conditions, place: str, steps_done: int | None = None
+def traced_step(
+    trace: Trace,
+    batch: int,
+    gpu_types: Sequence[str],
+    conditions: Conditions,
+    place: str,
+    steps_done: int | None = None,
 ) -> TracedStep:
     """The step of a trace on each GPU type.
 
-    `steps_done`: how many the program did; None: as many as its work has the length of. `place` names the trace in errors. Raises InputError for a trace of several ranks or without steps, UnknownNameError for a
-    GPU type that doesn't exist, and what predictions raise.
+    `steps_done`: how many the program did; None: as many as its work has the length of. `place` names the trace in errors.
+    Raises InputError for a trace of several ranks or without steps, UnknownNameError for a GPU type that doesn't exist, and
+    what predictions raise.
     """
     if len(trace.ranks) != 1:
         raise InputError(place, f"has {len(trace.ranks)} ranks; a profile is of one GPU: trace the program on one")

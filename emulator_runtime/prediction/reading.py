@@ -95,8 +95,8 @@ class Joined:
 @dataclass(frozen=True, slots=True)
 class ProcessRecords:
     """A file of the folder. `rank`: as the program's launcher says; None if it doesn't. `complete`: the process ended by
-    itself. `host_ns`: host time of its last record. `file_bytes`: of the file. `before_ns`: from its beginning to its first use of a
-    device, without the time for which it had no core; 0: not known."""
+    itself. `host_ns`: host time of its last record. `file_bytes`: of the file. `before_ns`: from its beginning to its first
+    use of a device, without the time for which it had no core; 0: not known."""
 
     path: Path
     process: int

@@ -138,8 +138,8 @@ class Communicator:
 @dataclass(frozen=True, slots=True)
 class RankTrace:
     """What one process did. `gpu_types`: of the emulated devices under which it was recorded, by index. `context_bytes`:
-    memory of a CUDA context there. `before_ns`: host time from the process's beginning to its first use of a device, `after_ns`: from
-    the last record to its end; 0: not known."""
+    memory of a CUDA context there. `before_ns`: host time from the process's beginning to its first use of a device,
+    `after_ns`: from the last record to its end; 0: not known."""
 
     rank: int
     records: Sequence[Record]

@@ -48,8 +48,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class StepCurves:
-    """Forward and backward pass of one step on one GPU type, in seconds, measured at the same batch sizes. `start_s`: what a run of
-    the program takes beside its steps; None: not known."""
+    """Forward and backward pass of one step on one GPU type, in seconds, measured at the same batch sizes. `start_s`: what a
+    run of the program takes beside its steps; None: not known."""
 
     forward_s: Curve
     backward_s: Curve

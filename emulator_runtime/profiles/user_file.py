@@ -21,9 +21,9 @@
     }
 
 Batch sizes are per GPU and increase strictly from knot to knot; times are seconds, memory is bytes. `backward_s` includes
-loss and optimizer. Beside the times, each knot of a GPU type may have `start_s`: what a run of a program takes in addition to its
-steps, which counts for jobs that run the program (docs/prediction.md). For a model that the table already has, `sample_bytes` and `memory` are optional; its profiles on the given
-GPU types are replaced, those on other GPU types are kept.
+loss and optimizer. Beside the times, each knot of a GPU type may have `start_s`: what a run of a program takes in addition to
+its steps, which counts for jobs that run the program (docs/prediction.md). For a model that the table already has,
+`sample_bytes` and `memory` are optional; its profiles on the given GPU types are replaced, those on other GPU types are kept.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ def read_profile_file(
     return catalogue, read_models(top["models"], catalogue, models) if "models" in top else dict(models)
 
 
-def read_models(
-    document: Field, catalogue: Catalogue, models: Mapping[str, ModelProfile]
-) -> dict[str, ModelProfile]:
+def read_models(document: Field, catalogue: Catalogue, models: Mapping[str, ModelProfile]) -> dict[str, ModelProfile]:
     """`models` with those of `document` added. Raises InputError with the place in it."""
     merged = dict(models)
     for name, entry in document.items().items():
@@ -154,9 +152,7 @@ def _memory(entry: Field) -> MemoryCurves:
     return MemoryCurves(Curve(batches, peak), Curve(batches, persistent))
 
 
-def _knots(
-    entry: Field, values: tuple[str, ...], optional: tuple[str, ...] = ()
-) -> list[tuple[int, dict[str, Field]]]:
+def _knots(entry: Field, values: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[tuple[int, dict[str, Field]]]:
     """The batch size and the members of each knot in `entry`."""
     field = entry.members(("knots",))["knots"]
     knots: list[tuple[int, dict[str, Field]]] = []

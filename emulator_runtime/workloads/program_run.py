@@ -71,7 +71,7 @@ class ProgramRun:
         try:
             status = self._watched(program)
         finally:
-            _kill_group(program)
+            _end_group(program)
         if status is None:
             done = max(self.first, min(self.kept_after(self.clock.now_ns() - began_ns), self.steps - 1))
             self.clock.wait_until_ns(self.clock.now_ns() + self.release_ns)
@@ -99,6 +99,7 @@ class ProgramRun:
                 if self.asked_to_stop() or self.manager.stopping:
                     self._stop(program, watch)
                     return None
+            _end_group(program)
             return program.wait()
         finally:
             os.close(end)
@@ -109,15 +110,14 @@ class ProgramRun:
             os.killpg(program.pid, signal.SIGTERM)
         while not watch.poll(max(0, (give_up_ns - monotonic_ns()) // 1_000_000)) and monotonic_ns() < give_up_ns:
             continue
-        _kill_group(program)
-        program.wait()
+        _end_group(program)
 
 
 def start_program(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The program in a process group of its own, whose first process ends with this one. Raises OSError."""
     environment = {**os.environ, **variables}
     return subprocess.Popen(
-        words, env=environment, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_begin_as_child  # noqa: PLW1509
+        words, env=environment, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=_begin_as_child
     )  # this process has one thread
 
 
@@ -127,10 +127,13 @@ def _begin_as_child() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _kill_group(program: subprocess.Popen[bytes]) -> None:
-    """What the program has started ends with it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(program.pid, signal.SIGKILL)
+def _end_group(program: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the program and of what it has started; not when it has been waited for, since its number may be
+    another's then."""
+    if program.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
 
 
 def _signal_name(number: int) -> str:

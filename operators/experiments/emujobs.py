@@ -28,9 +28,10 @@ _PROGRAM_REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 class RunTarget:
     """Where the EmuJobs of one run go, and how they are marked.
 
-    `scheduler` empty: the Kubernetes scheduler `pod_scheduler` places their pods. `actuator`: how `scheduler` starts and stops
-    them (docs/schedulers.md). `policy` and `repeat` name the run. `predicted`: the predicted JCT of each job, seconds. `profiles`: of
-    the workload's models; None: the bundled ones. `program_files`: the ConfigMap with the files of programs; empty: there is none.
+    `scheduler` empty: the Kubernetes scheduler `pod_scheduler` places their pods. `actuator`: how `scheduler` starts and
+    stops them (docs/schedulers.md). `policy` and `repeat` name the run. `predicted`: the predicted JCT of each job, seconds.
+    `profiles`: of the workload's models; None: the bundled ones. `program_files`: the ConfigMap with the files of programs;
+    empty: there is none.
     """
 
     namespace: str
@@ -142,10 +143,14 @@ def _own_profiles(job: JobSpec, profiles: ProfileTable | None) -> Json:
     bundled = ProfileTable.bundled()
     models = sorted({work.model for work in job.work.values() if isinstance(work, ModelWork)})
     own = {name: profiles.model(name) for name in models}
-    foreign = [(name, each) for name, profile in own.items() for each in profile.steps if not bundled.catalogue.find(each)]
+    foreign = [
+        (name, each) for name, profile in own.items() for each in profile.steps if not bundled.catalogue.find(each)
+    ]
     if foreign:
         name, gpu_type = foreign[0]
-        problem = f"{name} has times on {gpu_type}, which clusters don't know; leave that GPU type out of the profiles file"
+        problem = (
+            f"{name} has times on {gpu_type}, which clusters don't know; leave that GPU type out of the profiles file"
+        )
         raise InputError(f"job {job.job_id!r}: model", problem)
     brought = {
         name: model_document(profile)
@@ -160,11 +165,17 @@ def _program(job: JobSpec, to: RunTarget) -> Json:
     if job.program is None:
         return {}
     if not job.program.image:
-        problem = "is missing: a program on Kubernetes needs an image, such as the emugpu-torch of `emugpu cluster load`"
+        problem = (
+            "is missing: a program on Kubernetes needs an image, such as the emugpu-torch of `emugpu cluster load`"
+        )
         raise InputError(f"job {job.job_id!r}: image", problem)
     program: Json = {"command": list(job.program.command), "resumes": job.program.resumes}
     files = {"files": to.program_files} if to.program_files else {}
-    return {"program": {**program, **files}, "image": job.program.image, "native": {"requests": dict(_PROGRAM_REQUESTS)}}
+    return {
+        "program": {**program, **files},
+        "image": job.program.image,
+        "native": {"requests": dict(_PROGRAM_REQUESTS)},
+    }
 
 
 def _prediction(to: RunTarget, job_id: str, created_ns: int) -> dict[str, str]:

@@ -28,8 +28,8 @@ from operators.experiments.calibration.probes import PROBES
 from operators.experiments.cluster_state import ClusterState, read_cluster_state
 from operators.experiments.emujobs import RunTarget, emujob_document, names_of
 from operators.experiments.records import ObservedJob, RunInfo, run_record
-from operators.experiments.run_namespace import PROGRAM_FILES
 from operators.experiments.run import Hooks, Progress, RunJobs, observe, waits_for
+from operators.experiments.run_namespace import PROGRAM_FILES
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro

@@ -331,7 +331,7 @@ class Program(Part):
     )
     files: Reference = Field(
         "",
-        description="A ConfigMap in the job's namespace, whose keys are files in /program, the folder in which the command runs.",
+        description="A ConfigMap in the job's namespace; its keys are files in /program, where the command runs.",
     )
     resumes: StrictBool = Field(
         False,
@@ -450,8 +450,10 @@ class EmuJobSpec(Work):
             "program: belongs to a job with one configuration, which has GPUs and no range of them",
             f"!has(self.program) || !({_ANY_RANGED}) && (!has(self.configurations) || self.configurations.size() == 1 && "
             f"({_has_gpus('self.configurations[0]')})) && ({_has_gpus('self')})",
-            lambda spec: spec.program is None
-            or (len(spec.configurations) == 1 and not spec.ranged and spec.configurations[0].gpus > 0),
+            lambda spec: (
+                spec.program is None
+                or (len(spec.configurations) == 1 and not spec.ranged and spec.configurations[0].gpus > 0)
+            ),
             at="program",
         ),
         Rule(_FROZEN, " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in _OPTIONAL_AND_FROZEN)),
@@ -511,13 +513,13 @@ class EmuJobSpec(Work):
     )
     program: Annotated[Program, IMMUTABLE] | None = Field(
         None,
-        description="A program that the pod runs in place of emulated training, on emulated CUDA devices. The rest of the spec says "
-        "how long it takes.",
+        description="A program that the pod runs in place of emulated training, on emulated CUDA devices. The rest of the spec "
+        "says how long it takes.",
     )
     profiles: Annotated[dict[str, OwnProfile], Len(1, 8), IMMUTABLE, Schema(*_OWN_PROFILES)] = Field(
         {},
-        description="Profiles of the job's own, by model, as `models` of a file of profiles has them (`emugpu profile from-trace`). "
-        "They go before bundled ones.",
+        description="Profiles of the job's own, by model, as `models` of a file of profiles has them (`emugpu profile "
+        "from-trace`). They go before bundled ones.",
     )
     suspend: StrictBool = served(
         False,

@@ -209,7 +209,9 @@ class ExperimentSpec(Part):
     rules = (
         Rule(
             _FROZEN,
-            " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in ("podSchedulers", "cluster", "profiles", "costs")),
+            " && ".join(
+                f"has(self.{name}) == has(oldSelf.{name})" for name in ("podSchedulers", "cluster", "profiles", "costs")
+            ),
         ),
         Rule(
             "spec.podSchedulers: a name can't be that of a policy as well",
@@ -241,7 +243,7 @@ class ExperimentSpec(Part):
     )
     profiles: Annotated[ProfilesFile, IMMUTABLE] | None = Field(
         None,
-        description="Profiles of models beside the bundled ones, as a file of --profiles; they are known to this experiment only.",
+        description="Profiles of models beside the bundled ones, as in a file of --profiles; for this experiment only.",
     )
     repeats: Annotated[Int32, Interval(ge=1, le=20), IMMUTABLE] = served(1, "Observed runs of each policy.")
     stretch: Annotated[Stretch, IMMUTABLE] = served(

@@ -76,7 +76,7 @@ COLUMNS: Mapping[str, str] = {
     "weight": "share weight of the job (default 1)",
     "program": "the command of a training program, which then runs in place of emulated training; {steps} and {batch} in it are "
     "replaced",
-    "resumes": "whether that program goes on from a checkpoint of its own when it was stopped: yes or no (default no: it begins anew)",
+    "resumes": "whether that program goes on from its own checkpoint after a stop: yes, or no (default: it begins anew)",
     "image": "the image that the program runs in on Kubernetes",
 }
 
@@ -238,14 +238,16 @@ class _Row:
         if not self._text("program"):
             for column in _OF_PROGRAMS:
                 if self._text(column):
-                    raise InputError(f"{self.place}: {column}", "belongs to a program; give its command in the column program")
+                    raise InputError(
+                        f"{self.place}: {column}", "belongs to a program; give its command in the column program"
+                    )
             return None
         try:
             command = tuple(shlex.split(self._text("program")))
         except ValueError as error:
             raise InputError(f"{self.place}: program", f"isn't a command: {error}") from error
         if not all(isinstance(each, ModelWork) for each in work.values()):
-            problem = "needs a model, whose profile says how long its steps take (`emugpu profile from-trace`), and no cpu_duration_s"
+            problem = "needs a model, whose profile says how long it takes (`emugpu profile from-trace`), and no cpu_duration_s"
             raise InputError(f"{self.place}: program", problem)
         for column in (*_ELASTIC, *_STAGES, "host_s", "input_cpu_s"):
             if self._text(column):

@@ -38,14 +38,18 @@ def program(name: str, code: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_program_ends_fails_or_is_invalid(kubectl: Kubectl) -> None:
-    torch = "import torch; assert torch.cuda.is_available(); torch.ones(8, device='cuda').sum(); torch.cuda.synchronize()"
+    torch = (
+        "import torch; assert torch.cuda.is_available(); torch.ones(8, device='cuda').sum(); torch.cuda.synchronize()"
+    )
     wrong = program("wrong", "pass")
     wrong["spec"]["profiles"]["mine"]["memory"]["knots"] *= 2
     kubectl.create(program("good", torch), program("bad", "raise SystemExit(3)"), wrong)
     eventually(
         "all have ended",
-        lambda: {name: status.get("phase") for name, status in statuses(kubectl).items()}
-        == {"good": "Succeeded", "bad": "Failed", "wrong": "Rejected"},
+        lambda: (
+            {name: status.get("phase") for name, status in statuses(kubectl).items()}
+            == {"good": "Succeeded", "bad": "Failed", "wrong": "Rejected"}
+        ),
         within_s=180,
     )
     found = statuses(kubectl)
@@ -56,7 +60,8 @@ def test_a_program_ends_fails_or_is_invalid(kubectl: Kubectl) -> None:
 
 
 def test_traced_programs_run_in_pods(tmp_path: Path) -> None:
-    """The cluster has other GPUs than the example was traced for. Its profiles name those here, and how long they take isn't compared."""
+    """The cluster has other GPUs than the example was traced for. Its profiles name those here, and how long they take isn't
+    compared."""
     document = json.loads((EXAMPLE / "profiles.json").read_text(encoding="utf-8"))
     lines = list(csv.DictReader((EXAMPLE / "workload.csv").open(encoding="utf-8")))[:4]
     rows = [{**line, "steps": "20"} for line in lines]

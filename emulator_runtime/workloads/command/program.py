@@ -4,8 +4,9 @@
 
 It begins the run, starts the command, and reports the run's end: with the command's. What `--model` or `--step-time-s` say is
 needed only for the number of steps that a program which --resumes has done when it is stopped.
-exit codes: 0 when the command has ended with 0, 64 if it ended with another status (a retry wouldn't help), 1 if a signal ended it,
-143 after SIGTERM or a stop by the manager.
+
+exit codes: 0 when the command has ended with 0, 64 if it ended with another status (a retry wouldn't help), 1 if a signal
+ended it, 143 after SIGTERM or a stop by the manager.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
 
 
 def _kept_after(args: argparse.Namespace, client: ManagerClient) -> Callable[[int], int]:
-    """By the profile: the steps of the job that are done so long after the run's begin. Raises what a look-up of profiles does."""
+    """By the profile: the steps of the job that are done so long after the run's begin. Raises what a look-up of profiles
+    does."""
     times, first = _times(args, client), client.steps_done
     return lambda elapsed_ns: first + times.steps_done(first, elapsed_ns)
 

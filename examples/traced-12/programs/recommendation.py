@@ -17,7 +17,10 @@ model = nn.Sequential(
     *(layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())),
     nn.Linear(WIDTH, 1),
 ).cuda()
-batch = torch.randint(0, FEATURES * VALUES, (given.batch, FEATURES)).pin_memory(), torch.rand(given.batch, 1).pin_memory()
+batch = (
+    torch.randint(0, FEATURES * VALUES, (given.batch, FEATURES)).pin_memory(),
+    torch.rand(given.batch, 1).pin_memory(),
+)
 training.train(
     given.steps,
     repeat(batch),

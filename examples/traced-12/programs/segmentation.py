@@ -13,7 +13,11 @@ def block(inputs: int, outputs: int) -> nn.Module:
     """Two convolutions."""
     layers: list[nn.Module] = []
     for channels in (inputs, outputs):
-        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        layers += [
+            nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        ]
     return nn.Sequential(*layers)
 
 

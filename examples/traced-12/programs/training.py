@@ -16,7 +16,10 @@ def options() -> argparse.Namespace:
 
 
 def train(
-    steps: int, batches: Iterable[tuple[Tensor, Tensor]], loss_of: Callable[[Tensor, Tensor], Tensor], optimizer: torch.optim.Optimizer
+    steps: int,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
 ) -> None:
     """Steps on batches from pinned memory, as a data loader would give them; the loss is read every tenth step."""
     for step, (inputs, targets) in zip(range(steps), batches, strict=False):

@@ -1,7 +1,7 @@
 """Programs in the place of emulated training on a local cluster: the settings by which a program finds the devices of its run.
 
-A program computes in real time: its cluster's clock neither warps nor runs at another speed. How far a running program has come is
-not visible from outside; until its end it counts as having done what its profile says.
+A program computes in real time: its cluster's clock neither warps nor runs at another speed. How far a running program has
+come is not visible from outside; until its end it counts as having done what its profile says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def check_programs(jobs: Iterable[JobSpec], options: LocalOptions) -> None:
     reasons = {"--warp": options.warp, "--speed": options.speed != 1, "--realtime": options.realtime}
     for option, given in reasons.items():
         if given:
-            raise InputError(option, f"job {job.job_id!r} runs a program, whose own work takes real time; leave {option} out")
+            raise InputError(
+                option, f"job {job.job_id!r} runs a program, whose own work takes real time; leave {option} out"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,12 @@ def test_a_program_goes_along():
 
 @pytest.mark.parametrize(
     ("members", "field"),
-    [({"words": []}, "words"), ({"words": "python"}, "words"), ({"variables": {"A": 1}}, "A"), ({"variables": 1}, "variables")],
+    [
+        ({"words": []}, "words"),
+        ({"words": "python"}, "words"),
+        ({"variables": {"A": 1}}, "A"),
+        ({"variables": 1}, "variables"),
+    ],
 )
 def test_a_bad_program_is_named(members, field):
     with pytest.raises(ProtocolError, match=f"field '{field}'"):

@@ -151,7 +151,9 @@ def test_gpu_types_that_clusters_do_not_know_are_refused(tmp_path: Path) -> None
 
 def test_a_program_goes_with_its_image_and_files() -> None:
     program = Program(("python3", "train.py", "--steps={steps}"), resumes=True, image="torch:1")
-    document = emujob_document(job(**TRAINED, program=program), "a", replace(TO, profiles=PROFILES, program_files="files"))
+    document = emujob_document(
+        job(**TRAINED, program=program), "a", replace(TO, profiles=PROFILES, program_files="files")
+    )
     spec = parse_spec("exp-1", "a", document["spec"])
     assert spec.program is not None and spec.image == "torch:1"
     assert (spec.program.command, spec.program.files, spec.program.resumes) == (program.command, "files", True)

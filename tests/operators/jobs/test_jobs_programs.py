@@ -56,7 +56,8 @@ def test_a_profile_of_a_bundled_model_goes_before_that(world: Worlds) -> None:
     faster = {"gpus": {"V100": {"knots": [{"batch": 64, "forward_s": 0.001, "backward_s": 0.002}]}}}
     spec = {"steps": 100, "model": "resnet50", "batchSize": 64, "profiles": {"resnet50": faster}}
     container_of(world, spec)
-    assert isolated_s(parse_spec("lab", "a", spec), OFFERS, TABLE) == pytest.approx(0.3, rel=0.4), "plus the copies"
+    isolated = isolated_s(parse_spec("lab", "a", spec), OFFERS, TABLE)
+    assert isolated is not None and 0.3 < isolated < 1.0, "with copies of samples; 20 s by the bundled profile"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,9 @@ def test_what_the_schema_refuses(profiles: dict[str, Any], error: str) -> None:
 
 
 def test_profiles_are_bounded() -> None:
-    knots = [{**KNOT, "batch": n, "forward_s": 0.123456789012345, "backward_s": 0.123456789012345} for n in range(1, 65)]
+    knots = [
+        {**KNOT, "batch": n, "forward_s": 0.123456789012345, "backward_s": 0.123456789012345} for n in range(1, 65)
+    ]
     many = {f"m{n}": {**MINE, "gpus": {gpu: {"knots": knots} for gpu in ("V100", "T4", "A100")}} for n in range(8)}
     with pytest.raises(InputError, match=rf"spec.profiles: must have at most {MOST_BYTES} bytes together"):
         parse_spec("lab", "a", {**BROUGHT, "profiles": many})
@@ -135,7 +138,9 @@ def test_elastic_jobs_have_the_curve_of_their_own_profile() -> None:
     )
     compute_s = 10 * 0.3 * 4
     assert alone == pytest.approx(10 * 0.3 * 16 * 1e9)
-    assert compute_s * 1e9 < four < alone / 2, "four GPUs also exchange the gradients of a third of the persistent memory"
+    assert compute_s * 1e9 < four < alone / 2, (
+        "four GPUs also exchange the gradients of a third of the persistent memory"
+    )
 
 
 # --- programs -----------------------------------------------------------------------------------------------------------
@@ -173,10 +178,19 @@ def test_emulated_training_has_no_volumes(world: Worlds) -> None:
     ("change", "error"),
     [
         ({"image": None}, r"spec.program: needs image, in which it runs"),
-        ({"nodes": 2, "batchSize": 32, "profiles": None, "model": "resnet50"}, r"spec.program: runs on one node; leave nodes out"),
+        (
+            {"nodes": 2, "batchSize": 32, "profiles": None, "model": "resnet50"},
+            r"spec.program: runs on one node; leave nodes out",
+        ),
         ({"program": {"command": []}}, r"spec.program.command: must have at least 1"),
-        ({"program": {"command": ["a"], "files": "Not A Name"}}, r"spec.program.files: 'Not A Name' is no name of Kubernetes"),
-        ({"resources": {"emuGPU": 0}, "model": None, "batchSize": None, "stepTime": "1s"}, r"spec.program: belongs to a job with"),
+        (
+            {"program": {"command": ["a"], "files": "Not A Name"}},
+            r"spec.program.files: 'Not A Name' is no name of Kubernetes",
+        ),
+        (
+            {"resources": {"emuGPU": 0}, "model": None, "batchSize": None, "stepTime": "1s"},
+            r"spec.program: belongs to a job with",
+        ),
         (
             {"resources": {"emuGPU": 1, "maxEmuGPU": 2}, "scheduler": {"actuator": "jobs", "name": "s"}},
             r"spec.program: belongs to a job with one configuration, which has GPUs and no range of them",

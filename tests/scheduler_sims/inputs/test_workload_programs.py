@@ -39,7 +39,9 @@ def test_emulated_training_has_no_start(load):
 def test_a_longer_job_tells_its_program(load):
     (job,) = load(row()).stretched(2.5).jobs
     assert job.program.words(job.steps, 16)[3] == "50"
-    with pytest.raises(InputError, match=r"--stretch: can't change the length of job 'a': its program has no \{steps\}"):
+    with pytest.raises(
+        InputError, match=r"--stretch: can't change the length of job 'a': its program has no \{steps\}"
+    ):
         load(row(program="python train.py")).stretched(2)
 
 
@@ -47,7 +49,10 @@ def test_a_longer_job_tells_its_program(load):
     ("cells", "error"),
     [
         ({"program": "python 'train.py"}, r":2: program: isn't a command: No closing quotation"),
-        ({"program": "", "image": "torch:1"}, r":2: image: belongs to a program; give its command in the column program"),
+        (
+            {"program": "", "image": "torch:1"},
+            r":2: image: belongs to a program; give its command in the column program",
+        ),
         ({"program": "", "resumes": "no"}, r":2: resumes: belongs to a program"),
         ({"resumes": "perhaps"}, r":2: resumes: must be yes or no, not 'perhaps'"),
         ({"cpu_duration_s": "5"}, r":2: program: needs a model, .* and no cpu_duration_s"),

@@ -28,7 +28,9 @@ CLUSTER = "nodes: [{name: n, gpus: 1, gpu_type: T4, cpus: 8}]"
 def no_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The programs of these tests use no GPU, so that the emulated CUDA libraries needn't be compiled."""
     monkeypatch.setattr(programs, "built", lambda: tmp_path)
-    monkeypatch.setattr(programs.launch, "environment", lambda _libraries, settings, _environ: {"SETTINGS": str(settings)})
+    monkeypatch.setattr(
+        programs.launch, "environment", lambda _libraries, settings, _environ: {"SETTINGS": str(settings)}
+    )
 
 
 @pytest.fixture
@@ -68,7 +70,9 @@ def test_the_program_s_end_is_the_job_s(observe: Callable[..., RunRecord], tmp_p
 
 
 def test_a_program_that_fails_says_why(observe: Callable[..., RunRecord]) -> None:
-    record = observe((0.0, 7, "import sys; sys.stderr.write('first\\nno such data set\\n'); sys.exit(3)"), (0.0, 1, "pass"))
+    record = observe(
+        (0.0, 7, "import sys; sys.stderr.write('first\\nno such data set\\n'); sys.exit(3)"), (0.0, 1, "pass")
+    )
     failed, other = record.jobs
     assert (failed.status, other.status) == ("failed", "finished")
     assert failed.reason == "the program ended with exit status 3: no such data set"
@@ -96,7 +100,7 @@ def test_no_program_survives_its_cluster(observe: Callable[..., RunRecord], tmp_
     policy.write_text(
         "import os\nfrom scheduler_sims.policies.fifo import Fifo\n"
         "class Ending(Fifo):\n    def plan(self, view):\n"
-        f"        if view.now_s > 1:\n            raise KeyboardInterrupt\n        return super().plan(view)\n"
+        "        if view.now_s > 1:\n            raise KeyboardInterrupt\n        return super().plan(view)\n"
     )
     with pytest.raises(KeyboardInterrupt):
         observe((0.0, 300, endless), (1.5, 1, "pass"), policy=f"{policy}:Ending")

@@ -53,7 +53,10 @@ def test_a_program_that_ends_has_done_all_steps(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("code", "status", "said"),
-    [("raise SystemExit(5)", 64, "ended with exit status 5"), ("import os; os.kill(os.getpid(), 9)", 1, "ended by SIGKILL")],
+    [
+        ("raise SystemExit(5)", 64, "ended with exit status 5"),
+        ("import os; os.kill(os.getpid(), 9)", 1, "ended by SIGKILL"),
+    ],
 )
 def test_a_program_that_fails_fails_the_run(node: Node, code: str, status: int, said: str) -> None:
     found, _, errors = ended(begin(node, "--", PYTHON, "-c", code, token=node.grant("a", 0)))
@@ -92,13 +95,26 @@ def test_outside_of_a_pod_it_says_so(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_profiles_of_the_environment_that_are_wrong_end_training() -> None:
     environ = {**os.environ, PROFILES_VARIABLE: '{"mine": {"gpus": {}}}'}
-    command = [PYTHON, "-m", "emulator_runtime.workloads", "train", "--steps", "1", "--model", "mine", "--batch-size", "1"]
+    command = [
+        PYTHON,
+        "-m",
+        "emulator_runtime.workloads",
+        "train",
+        "--steps",
+        "1",
+        "--model",
+        "mine",
+        "--batch-size",
+        "1",
+    ]
     access = {"EMUGPU_TOKEN": "t", "EMUGPU_MANAGER_SOCKET": "/no/socket"}
     done = subprocess.run(command, env=environ | access, capture_output=True, text=True, check=False)
     assert done.returncode == 64 and "EMUGPU_PROFILES: mine: sample_bytes is missing" in done.stderr
 
 
 def test_gpu_types_are_those_of_the_device_files(tmp_path: Path) -> None:
-    for index, text in enumerate([json.dumps({"gpu_type": "T4"}), "no JSON", json.dumps(["T4"]), json.dumps({"gpu_type": "V100"})]):
+    for index, text in enumerate(
+        [json.dumps({"gpu_type": "T4"}), "no JSON", json.dumps(["T4"]), json.dumps({"gpu_type": "V100"})]
+    ):
         (tmp_path / str(index)).write_text(text)
     assert container_gpu_types(tmp_path) == ("T4", "V100")
