@@ -16,7 +16,7 @@ from emugpu.comparison.on_kubernetes import add_kubernetes, refuse_kubernetes_op
 from emugpu.comparison.runs import load, meta_of, observed_title, write_files, write_results
 from emugpu.terminal.console import ProgressBars
 from emulator_runtime.domain.errors import InputError
-from scheduler_sims.clusters.local import LocalOptions
+from scheduler_sims.clusters.local import LocalOptions, check_programs
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.record import RunRecord
 
@@ -49,7 +49,7 @@ def _add_local(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--speed",
         type=float,
-        help=f"emulated seconds per second of this machine (default {DEFAULT_SPEED:g}, 1 with --warp; 1: real time)",
+        help=f"emulated seconds per second of this machine (default {DEFAULT_SPEED:g}; 1 with --warp or programs; 1: real time)",
     )
     parser.add_argument(
         "--warp",
@@ -80,13 +80,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_locally(args: argparse.Namespace) -> int:
-    default = LocalOptions().speed if args.warp else DEFAULT_SPEED
+    experiment, titles = load(args)
+    real = args.warp or any(job.program is not None for job in experiment.workload.jobs)
+    default = LocalOptions().speed if real else DEFAULT_SPEED
     speed = default if args.speed is None else args.speed
     if not 1e-3 <= speed <= 1e4:
         raise InputError("--speed", f"must be from 0.001 to 10000, not {speed:g}")
     if args.standby < 1:
         raise InputError("--standby", f"must be at least 1, not {args.standby}")
-    experiment, titles = load(args)
     options = LocalOptions(
         speed=speed,
         warp=args.warp,
@@ -94,6 +95,7 @@ def _run_locally(args: argparse.Namespace) -> int:
         profiles=str(args.profiles.resolve()) if args.profiles else "",
         realtime=args.realtime,
     )
+    check_programs(experiment.workload.jobs, options)
     scaled = f"{speed:g} emulated seconds per second"
     between = "warp" if speed == default else f"warp, between jumps {scaled}"
     meta = meta_of(args, experiment, between if args.warp else f"scaled, {scaled}")

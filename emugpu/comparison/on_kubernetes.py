@@ -7,6 +7,7 @@ simulated cluster has the nodes of the real cluster's pools.
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from emugpu.comparison.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
 from emugpu.terminal.console import ProgressBars
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import wall_ns
 from operators.objects.names import DEFAULT_SCHEDULER, SCHEDULER_ACTUATORS
 from scheduler_sims.experiment import Experiment
@@ -31,9 +33,12 @@ _OPTIONS = {
     "--default-scheduler": "default_scheduler",
     "--scheduler-name": "scheduler_name",
     "--no-calibration": "no_calibration",
+    "--program-files": "program_files",
     "--keep": "keep",
     "--actuator": "actuator",
 }
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}", re.ASCII)
+_MOST_FILES_BYTES = 900 * 1024
 LOG, SCHEDULERS = "experiment.log", "scheduler"
 """In the output directory: every message with its time, and the directory of the schedulers' own output."""
 
@@ -63,6 +68,12 @@ def add_kubernetes(parser: argparse._ArgumentGroup) -> None:
         choices=SCHEDULER_ACTUATORS,
         help="how jobs are started and stopped (docs/schedulers.md; default: jobs)",
     )
+    parser.add_argument(
+        "--program-files",
+        type=Path,
+        metavar="FOLDER",
+        help="files of the workload's programs, which pods have in /program, where the programs run",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the namespaces of the runs")
 
 
@@ -84,7 +95,8 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
         check_out(args.out, inputs_of(args))
     loaded = load(args) if args.cluster is not None else None
     log = args.out / LOG if args.out is not None else None
-    with ProgressBars(explain=args.explain, log=log) as bars, _executor(args, bars.say) as executor:
+    files = read_program_files(args.program_files) if args.program_files is not None else {}
+    with ProgressBars(explain=args.explain, log=log) as bars, _executor(args, bars.say, files) as executor:
         if loaded is None:
             from operators.fitting.remedy import remedy
 
@@ -143,7 +155,9 @@ class _Titles:
 
 
 @contextmanager
-def _executor(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Executor]:
+def _executor(
+    args: argparse.Namespace, say: Callable[[str], None], program_files: Mapping[str, str]
+) -> Iterator[Executor]:
     """The schedulers' output is kept in the output directory; without --out it is deleted."""
     from operators.experiments.executor import Executor, ExecutorSettings
     from operators.kube import kubeconfig
@@ -161,8 +175,33 @@ def _executor(args: argparse.Namespace, say: Callable[[str], None]) -> Iterator[
             scheduler_options=_scheduler_options(args),
             keep=args.keep,
             actuator=args.actuator or SCHEDULER_ACTUATORS[0],
+            profiles=ProfileTable.bundled().with_file(args.profiles) if args.profiles is not None else None,
+            program_files=program_files,
         )
         yield Executor(f"{wall_ns() // 10**9:x}", settings)
+
+
+def read_program_files(folder: Path) -> dict[str, str]:
+    """The files of a folder, by name, for a ConfigMap. Raises InputError for what can't be one."""
+    if not folder.is_dir():
+        raise InputError("--program-files", f"there is no folder {folder}")
+    files: dict[str, str] = {}
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        if not _KEY.fullmatch(path.name):
+            raise InputError(
+                "--program-files", f"{path}: a ConfigMap's keys are letters, digits, -, _ and .; rename it"
+            )
+        try:
+            files[path.name] = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError("--program-files", f"{path} is no text that can be read: {error}") from error
+    if not files:
+        raise InputError("--program-files", f"{folder} has no files; name the folder of the programs")
+    size = sum(len(name) + len(text.encode()) for name, text in files.items())
+    if size > _MOST_FILES_BYTES:
+        problem = f"{folder} has {size} bytes, a ConfigMap at most {_MOST_FILES_BYTES}; put the rest into the image"
+        raise InputError("--program-files", problem)
+    return files
 
 
 def _scheduler_options(args: argparse.Namespace) -> list[str]:

@@ -42,6 +42,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="a type of `emugpu gpus`; may be repeated (default: the type of the traces)",
     )
     parser.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="training steps that each traced run did, for the time that a run takes beside its steps (default: by what repeats)",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         required=True,
@@ -53,12 +59,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Writes the profile and prints its figures; 0. Raises InputError, UnknownNameError, DeadlockError and OSError."""
+    if args.steps is not None and args.steps < 1:
+        raise InputError("--steps", f"must be at least 1, not {args.steps}")
     document = _document(args.out)
     folders = _folders(args.traces)
     traces = {batch: read_trace(folder) for batch, folder in folders.items()}
     types = args.gpu or sorted({recorded_type(trace) for trace in traces.values()})
     steps = [
-        traced_step(trace, batch, types, STANDARD_CONDITIONS, str(folders[batch])) for batch, trace in traces.items()
+        traced_step(trace, batch, types, STANDARD_CONDITIONS, str(folders[batch]), args.steps)
+        for batch, trace in traces.items()
     ]
     models = document.setdefault("models", {})
     assert isinstance(models, dict)  # `_document` has read it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from emulator_runtime.domain.errors import PolicyError
@@ -120,7 +120,9 @@ class ModelWork:
     `batch_size` is per GPU. `input_cpu_s`: CPU time that the input pipeline needs for one step of the whole job.
     `exchanges`: the job's GPUs also exchange gradients if they are on one node, which takes the time that
     step_costs/communication.py computes. GPUs on several nodes always exchange gradients. `host_s`: time of the host before
-    each step, in which the GPU waits. `stages`: what a step needs of other resources.
+    each step, in which the GPU waits. `stages`: what a step needs of other resources. `starts`: a program does it, and each of
+    its runs takes the profile's start-up time as well. `own`: the model's profile (profiles/curves.py, which this layer doesn't
+    know), where the job brings it.
     """
 
     model: str
@@ -129,14 +131,49 @@ class ModelWork:
     exchanges: bool = False
     host_s: float = 0.0
     stages: StageTimes = NO_STAGES
+    starts: bool = False
+    own: object | None = field(default=None, hash=False, repr=False)
 
 
 Work = TimedWork | ModelWork
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A training program that runs in place of emulated training: its words, in which {steps} and {batch} are replaced.
+
+    `resumes`: it ends with a checkpoint of its own when it is asked to stop (SIGTERM), and goes on there when it is started
+    again. Otherwise a job that was stopped begins anew. `image`: what it runs in on Kubernetes.
+    """
+
+    command: tuple[str, ...]
+    resumes: bool = False
+    image: str = ""
+
+    def words(self, steps: int, batch_size: int) -> tuple[str, ...]:
+        """The command for a job of so many steps, each with `batch_size` samples per GPU."""
+        values = {STEPS_PLACE: str(steps), BATCH_PLACE: str(batch_size)}
+        return tuple(_filled(word, values) for word in self.command)
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the number of steps is a part of the command."""
+        return any(STEPS_PLACE in word for word in self.command)
+
+
+STEPS_PLACE, BATCH_PLACE = "{steps}", "{batch}"
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for place, value in values.items():
+        word = word.replace(place, value)
+    return word
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A submitted job. `work` has the actual cost of each configuration, which policies can't see."""
+    """A submitted job. `work` has the actual cost of each configuration, which policies can't see. `program`: what it runs; None:
+    training is emulated."""
 
     job_id: str
     user: str
@@ -146,6 +183,12 @@ class JobSpec:
     work: Mapping[str, Work]
     row: int
     weight: float = 1.0
+    program: Program | None = None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a run that is stopped has done nothing for the job."""
+        return self.program is not None and not self.program.resumes
 
     @property
     def batch_size(self) -> int:

@@ -17,7 +17,8 @@ class StepProfile:
     """One training step of a model at a batch size on a GPU type (GPEmu, PVLDB 18(6) 2025, section 2.1).
 
     Times are in seconds, memory is in bytes. `backward_s` was measured with loss, zero_grad and the optimizer's step.
-    `extrapolated`: at least one of the values lies outside the measured range.
+    `extrapolated`: at least one of the values lies outside the measured range. `start_s`: what each run of a program takes beside
+    its steps (imports, the first use of the device, the end).
     """
 
     transfer_s: float
@@ -26,6 +27,7 @@ class StepProfile:
     persistent_bytes: int
     peak_bytes: int
     extrapolated: bool = False
+    start_s: float = 0.0
 
     @property
     def device_s(self) -> float:
@@ -41,7 +43,8 @@ class StepTimes:
     The steps add up to `total_device_ns` exactly. Example: 10 ns in 3 steps are steps of 3, 3 and 4 ns. The input
     pipeline prepares step k+1 while the device works on step k (double buffering). The CPUs need `input_ns` for each input; the
     pipeline starts with the first input when the run starts. Before each step the host works for `host_ns`, while the device
-    does nothing for this job. `stages`: what a step needs of other resources (stages.py).
+    does nothing for this job. `stages`: what a step needs of other resources (stages.py). `start_ns`: of each run, before its
+    first step.
     """
 
     steps: int
@@ -49,6 +52,7 @@ class StepTimes:
     input_ns: int = 0
     host_ns: int = 0
     stages: StageTimes = NO_STAGES
+    start_ns: int = 0
 
     def with_steps(self, steps: int) -> StepTimes:
         """Another number of such steps, which all take equally long."""
@@ -81,7 +85,7 @@ class StepTimes:
             return 0
         step_bound = self.prepared_ns + self.step_ns(first, count)
         input_bound = count * self.prepared_ns + self.step_ns(first + count - 1)
-        return max(step_bound, input_bound) + count * self.host_ns
+        return self.start_ns + max(step_bound, input_bound) + count * self.host_ns
 
     def next_issue_ns(self, ended_ns: int, prepared_ns: int) -> int:
         """When a step is issued, if the one before it ends at `ended_ns` and its own input is ready at `prepared_ns`."""

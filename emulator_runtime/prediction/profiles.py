@@ -7,10 +7,11 @@ profiles are used, from the size of the parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.prediction.prediction import Conditions, Predictor
+from emulator_runtime.domain.units import to_s
+from emulator_runtime.prediction.prediction import Conditions, Prediction, Predictor
 from emulator_runtime.prediction.records import Copy, Launch, RankTrace, Trace
 from emulator_runtime.prediction.steps import ComputeWork, Steps, compute_work, find_steps
 
@@ -24,20 +25,30 @@ _COPIES_OF_PARAMETERS = 3
 @dataclass(frozen=True, slots=True)
 class TracedStep:
     """A step at one batch size. `memory_bytes`: peak, with the largest context of the GPU types. Seconds are by GPU type; the
-    copies of the batch are in the forward pass, the optimizer in the backward pass."""
+    copies of the batch are in the forward pass, the optimizer in the backward pass. `start_s`: what the whole program takes
+    beside its steps; empty: not known."""
 
     batch: int
     memory_bytes: int
     parameter_bytes: int
     forward_s: Mapping[str, float]
     backward_s: Mapping[str, float]
+    start_s: Mapping[str, float] = field(default_factory=dict)
 
 
-def traced_step(trace: Trace, batch: int, gpu_types: Sequence[str], conditions: Conditions, place: str) -> TracedStep:
+def traced_step(
+    trace: Trace,
+    batch: int,
+    gpu_types: Sequence[str],
+    conditions: Conditions,
+    place: str,
+    steps_done: int | None = None,
+) -> TracedStep:
     """The step of a trace on each GPU type.
 
-    `place` names the trace in errors. Raises InputError for a trace of several ranks or without steps, UnknownNameError for a
-    GPU type that doesn't exist, and what predictions raise.
+    `steps_done`: how many the program did; None: as many as its work has the length of. `place` names the trace in errors.
+    Raises InputError for a trace of several ranks or without steps, UnknownNameError for a GPU type that doesn't exist, and
+    what predictions raise.
     """
     if len(trace.ranks) != 1:
         raise InputError(place, f"has {len(trace.ranks)} ranks; a profile is of one GPU: trace the program on one")
@@ -56,7 +67,25 @@ def traced_step(trace: Trace, batch: int, gpu_types: Sequence[str], conditions: 
         parameter_bytes=_parameter_bytes(rank, work, steps),
         forward_s={name: time * part for name, time in times.items()},
         backward_s={name: time * (1 - part) for name, time in times.items()},
+        start_s=_start_s(rank, found, times, steps_done or _steps_in(work, steps)),
     )
+
+
+def _steps_in(work: ComputeWork, steps: Steps) -> int:
+    """The number of training steps. The first one differs from the others where it makes the optimizer's state."""
+    before = steps.first
+    after = len(work.records) - before - steps.count * steps.length
+    return steps.count + round(before / steps.length) + round(after / steps.length)
+
+
+def _start_s(
+    rank: RankTrace, found: Mapping[str, Prediction], times: Mapping[str, float], steps_done: int
+) -> dict[str, float]:
+    """By GPU type, all that the program takes beside its steps: imports, building the model, slower first steps, its end."""
+    if not rank.before_ns:
+        return {}
+    host_s = to_s(rank.before_ns + rank.after_ns)
+    return {name: max(0.0, host_s + found[name].total_s - steps_done * time) for name, time in times.items()}
 
 
 def profile_document(steps: Sequence[TracedStep]) -> dict[str, object]:
@@ -69,10 +98,12 @@ def profile_document(steps: Sequence[TracedStep]) -> dict[str, object]:
         }
         for step in steps
     ]
+    started = all(step.start_s for step in steps)
     gpus = {
         gpu_type: {
             "knots": [
                 {"batch": step.batch, "forward_s": step.forward_s[gpu_type], "backward_s": step.backward_s[gpu_type]}
+                | ({"start_s": step.start_s[gpu_type]} if started else {})
                 for step in steps
             ]
         }

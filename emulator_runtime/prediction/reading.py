@@ -95,7 +95,8 @@ class Joined:
 @dataclass(frozen=True, slots=True)
 class ProcessRecords:
     """A file of the folder. `rank`: as the program's launcher says; None if it doesn't. `complete`: the process ended by
-    itself. `host_ns`: host time of its last record. `file_bytes`: of the file."""
+    itself. `host_ns`: host time of its last record. `file_bytes`: of the file. `before_ns`: from its beginning to its first
+    use of a device, without the time for which it had no core; 0: not known."""
 
     path: Path
     process: int
@@ -106,6 +107,7 @@ class ProcessRecords:
     complete: bool
     host_ns: int
     file_bytes: int
+    before_ns: int = 0
 
 
 def read_trace(folder: Path) -> Trace:
@@ -149,6 +151,8 @@ def _rank_trace(rank: int, process: ProcessRecords, places: Mapping[bytes, int])
         communicators,
         tuple(device.gpu_type for device in process.devices),
         process.devices[0].context_bytes if process.devices else 0,
+        process.before_ns,
+        process.host_ns - process.records[-1].at_ns if process.complete and process.records else 0,
     )
 
 
@@ -200,6 +204,7 @@ class _Reader:
     records: list[Record] = field(default_factory=list)
     communicators: dict[int, Joined] = field(default_factory=dict)
     functions: dict[int, int] = field(default_factory=dict)  # index in `records`
+    before_ns: int = 0
 
     def read(self) -> ProcessRecords:
         process, rank = self._header()
@@ -219,7 +224,16 @@ class _Reader:
         except IndexError as error:
             raise self._damaged(self.at, "names a kernel that isn't there") from error
         found = ProcessRecords(
-            self.path, process, rank, self.devices, self.records, self.communicators, complete, last_ns, len(self.data)
+            self.path,
+            process,
+            rank,
+            self.devices,
+            self.records,
+            self.communicators,
+            complete,
+            last_ns,
+            len(self.data),
+            self.before_ns,
         )
         self.data = b""
         return found
@@ -326,3 +340,4 @@ class _Reader:
     def _device(self, device: int, thread: int, stream: int, at_ns: int) -> None:
         uuid, memory_bytes, context_bytes, size, _ = self._take(_DEVICE)
         self.devices.append(Device(self._text(size), uuid, memory_bytes, context_bytes))
+        self.before_ns = -at_ns  # the process's beginning

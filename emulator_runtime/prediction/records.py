@@ -138,13 +138,16 @@ class Communicator:
 @dataclass(frozen=True, slots=True)
 class RankTrace:
     """What one process did. `gpu_types`: of the emulated devices under which it was recorded, by index. `context_bytes`:
-    memory of a CUDA context there."""
+    memory of a CUDA context there. `before_ns`: host time from the process's beginning to its first use of a device,
+    `after_ns`: from the last record to its end; 0: not known."""
 
     rank: int
     records: Sequence[Record]
     communicators: Mapping[int, Communicator] = field(default_factory=dict)
     gpu_types: Sequence[str] = ()
     context_bytes: int = 0
+    before_ns: int = 0
+    after_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,12 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class StepCurves:
-    """Forward and backward pass of one step on one GPU type, in seconds, measured at the same batch sizes."""
+    """Forward and backward pass of one step on one GPU type, in seconds, measured at the same batch sizes. `start_s`: what a
+    run of the program takes beside its steps; None: not known."""
 
     forward_s: Curve
     backward_s: Curve
+    start_s: Curve | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from types import MappingProxyType
 
 from emulator_runtime.domain.errors import BeyondProfileError, InputError, UnknownNameError
 from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.json_document import Field
 from emulator_runtime.domain.mig import profile_of, rate_milli
 from emulator_runtime.domain.step import StepProfile
 from emulator_runtime.profiles.bundled import read_knots
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.profiles.curves import Curve, ModelProfile, StepCurves
-from emulator_runtime.profiles.user_file import read_profile_file
+from emulator_runtime.profiles.user_file import read_models, read_profile_file
 
 _PLACE = "profiles"
 
@@ -41,6 +42,18 @@ class ProfileTable:
         """A new table that also has the profiles in the JSON file `path` (format: user_file.py). Raises InputError."""
         catalogue, models = read_profile_file(Path(path), self.catalogue, self._models)
         return ProfileTable(catalogue, MappingProxyType(models))
+
+    def with_models(self, document: Field) -> ProfileTable:
+        """A new table that also has the models of `document`, which is what `models` of such a file has. Raises InputError."""
+        return ProfileTable(self.catalogue, MappingProxyType(read_models(document, self.catalogue, self._models)))
+
+    def with_model(self, name: str, profile: ModelProfile) -> ProfileTable:
+        """A new table in which the model has this profile."""
+        return ProfileTable(self.catalogue, MappingProxyType({**self._models, name: profile}))
+
+    def model(self, name: str) -> ModelProfile:
+        """The profile of a model. Raises UnknownNameError."""
+        return self._model(name)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -87,6 +100,7 @@ class ProfileTable:
             persistent_bytes=_bytes_at(persistent, batch_size),
             peak_bytes=_bytes_at(peak, batch_size),
             extrapolated=not (measured and peak.covers(batch_size) and spec.gpu_type in profile.steps),
+            start_s=0.0 if steps.start_s is None else steps.start_s.at(batch_size),
         )
 
     def memory(self, model: str, batch_size: int, *, extrapolate: bool = False) -> tuple[int, int]:

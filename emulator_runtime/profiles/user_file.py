@@ -21,14 +21,16 @@
     }
 
 Batch sizes are per GPU and increase strictly from knot to knot; times are seconds, memory is bytes. `backward_s` includes
-loss and optimizer. For a model that the table already has, `sample_bytes` and `memory` are optional; its profiles on the given
-GPU types are replaced, those on other GPU types are kept.
+loss and optimizer. Beside the times, each knot of a GPU type may have `start_s`: what a run of a program takes in addition to
+its steps, which counts for jobs that run the program (docs/prediction.md). For a model that the table already has,
+`sample_bytes` and `memory` are optional; its profiles on the given GPU types are replaced, those on other GPU types are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from emulator_runtime.domain.gpu import GpuSpec
 from emulator_runtime.domain.json_document import Field, read_json
@@ -38,6 +40,7 @@ from emulator_runtime.profiles.curves import Curve, MemoryCurves, ModelProfile, 
 _GPU_REQUIRED = ("memory_bytes", "host_link_bytes_per_s")
 _GPU_TEXTS = ("architecture", "compute_capability", "source")
 _OF_THE_MODEL = ("sample_bytes", "memory")
+_START = "start_s"
 
 
 def read_profile_file(
@@ -47,11 +50,35 @@ def read_profile_file(
     top = read_json(path).members((), ("gpus", "models"))
     if "gpus" in top:
         catalogue = _with_gpus(top["gpus"], catalogue)
+    return catalogue, read_models(top["models"], catalogue, models) if "models" in top else dict(models)
+
+
+def read_models(document: Field, catalogue: Catalogue, models: Mapping[str, ModelProfile]) -> dict[str, ModelProfile]:
+    """`models` with those of `document` added. Raises InputError with the place in it."""
     merged = dict(models)
-    if "models" in top:
-        for name, entry in top["models"].items().items():
-            merged[name] = _model(entry, catalogue, merged.get(name))
-    return catalogue, merged
+    for name, entry in document.items().items():
+        merged[name] = _model(entry, catalogue, merged.get(name))
+    return merged
+
+
+def model_document(profile: ModelProfile) -> dict[str, Any]:
+    """The entry of a model, as `read_models` reads it."""
+    memory, gpus = profile.memory, {}
+    for gpu_type, steps in profile.steps.items():
+        curves = {"forward_s": steps.forward_s, "backward_s": steps.backward_s, _START: steps.start_s}
+        gpus[gpu_type] = {"knots": _knots_of({name: curve for name, curve in curves.items() if curve is not None})}
+    bytes_ = {"peak_bytes": memory.peak_bytes, "persistent_bytes": memory.persistent_bytes}
+    knots = [{name: round(value) for name, value in knot.items()} for knot in _knots_of(bytes_)]
+    return {"sample_bytes": profile.sample_bytes, "memory": {"knots": knots}, "gpus": gpus}
+
+
+def _knots_of(curves: Mapping[str, Curve]) -> list[dict[str, float]]:
+    """Of curves with the same batch sizes."""
+    batches = next(iter(curves.values())).batches
+    return [
+        {"batch": batch} | {name: curve.values[number] for name, curve in curves.items()}
+        for number, batch in enumerate(batches)
+    ]
 
 
 def _with_gpus(entries: Field, catalogue: Catalogue) -> Catalogue:
@@ -104,11 +131,14 @@ def _all_steps(entries: Field, catalogue: Catalogue) -> dict[str, StepCurves]:
 
 
 def _steps(entry: Field) -> StepCurves:
-    knots = _knots(entry, ("forward_s", "backward_s"))
+    knots = _knots(entry, ("forward_s", "backward_s"), (_START,))
     batches = tuple(batch for batch, _ in knots)
     forward = tuple(knot["forward_s"].number(above=0) for _, knot in knots)
     backward = tuple(knot["backward_s"].number(above=0) for _, knot in knots)
-    return StepCurves(Curve(batches, forward), Curve(batches, backward))
+    start = tuple(knot[_START].number(least=0) for _, knot in knots if _START in knot)
+    if start and len(start) < len(knots):
+        raise entry.error(f"must have {_START} in each knot or in none")
+    return StepCurves(Curve(batches, forward), Curve(batches, backward), Curve(batches, start) if start else None)
 
 
 def _memory(entry: Field) -> MemoryCurves:
@@ -122,12 +152,12 @@ def _memory(entry: Field) -> MemoryCurves:
     return MemoryCurves(Curve(batches, peak), Curve(batches, persistent))
 
 
-def _knots(entry: Field, values: tuple[str, str]) -> list[tuple[int, dict[str, Field]]]:
+def _knots(entry: Field, values: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[tuple[int, dict[str, Field]]]:
     """The batch size and the members of each knot in `entry`."""
     field = entry.members(("knots",))["knots"]
     knots: list[tuple[int, dict[str, Field]]] = []
     for element in field.elements():
-        members = element.members(("batch", *values))
+        members = element.members(("batch", *values), optional)
         batch = members["batch"].whole(least=1)
         if knots and batch <= knots[-1][0]:
             raise members["batch"].error(f"must be > {knots[-1][0]}, the batch size before it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,10 +11,19 @@ from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.ipc.fields import mapping, mappings, seconds, text, whole
+from emulator_runtime.ipc.fields import mapping, mappings, seconds, text, texts, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.work import Spread, step_times
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOrder:
+    """A program that runs in place of emulated training (program_run.py). `variables`: by which it finds its devices."""
+
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+    resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +35,8 @@ class RunOrder:
     configuration. `profiles`: a file with the user's profiles, or empty. `cpu_milli` and `host_memory_bytes`: CPUs and
     memory at the start of the run; they may change during the run. A gang has `gpus` devices on each node and one grant
     from each node's manager; `others` are the grants of all nodes except the first, as (socket, token). Step `first_step` begins
-    with sample `first_sample`, and each step has `step_samples`; `steps` is the number of steps at the end of the job.
+    with sample `first_sample`, and each step has `step_samples`; `steps` is the number of steps at the end of the job. `program`
+    None: training is emulated.
     """
 
     manager: Path
@@ -46,6 +57,7 @@ class RunOrder:
     first_step: int = 0
     first_sample: int = 0
     step_samples: int = 1
+    program: ProgramOrder | None = None
 
     @property
     def host(self) -> HostShare:
@@ -75,7 +87,8 @@ class RunOrder:
         return self.device_memory_bytes, self.device_memory_bytes
 
     def to_message(self) -> Message:
-        return {
+        program = {"program": _program_message(self.program)} if self.program is not None else {}
+        return program | {
             "op": "run",
             "manager": str(self.manager),
             "token": self.token,
@@ -119,7 +132,21 @@ class RunOrder:
             first_step=whole(message, "first_step", 0),
             first_sample=whole(message, "first_sample", 0),
             step_samples=whole(message, "step_samples", 1, least=1),
+            program=_program(mapping(message, "program")) if "program" in message else None,
         )
+
+
+def _program_message(program: ProgramOrder) -> Message:
+    return {"words": list(program.words), "variables": dict(program.variables), "resumes": program.resumes}
+
+
+def _program(message: Message) -> ProgramOrder:
+    variables = mapping(message, "variables")
+    words = texts(message, "words")
+    if not words:
+        raise ProtocolError("field 'words' must not be empty: it is the command")
+    variable_texts = {name: text(variables, name) for name in variables}
+    return ProgramOrder(tuple(words), variable_texts, message.get("resumes") is True)
 
 
 def _work_message(work: Work) -> Message:
@@ -129,7 +156,7 @@ def _work_message(work: Work) -> Message:
         if work.sensitivity is not None:
             stated |= {"cpu_speeds": _lists(work.sensitivity.cpu), "memory_speeds": _lists(work.sensitivity.memory)}
         return stated | stages
-    exchanges = {"exchanges": True} if work.exchanges else {}
+    exchanges = {name: True for name in ("exchanges", "starts") if getattr(work, name)}
     stated = {
         "model": work.model,
         "batch_size": work.batch_size,
@@ -149,6 +176,7 @@ def _work(message: Message) -> Work:
         whole(message, "batch_size", least=1),
         seconds(message, "input_cpu_s", 0.0),
         exchanges=message.get("exchanges") is True,
+        starts=message.get("starts") is True,
         host_s=seconds(message, "host_s", 0.0),
         stages=stages,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.layout import (
@@ -54,6 +55,11 @@ def whole_variable(environ: Mapping[str, str], names: tuple[str, ...], default: 
     return default
 
 
+def container_gpu_types(edev: Path = Path(CONTAINER_EDEV_DIR)) -> tuple[str, ...]:
+    """The GPU type of each device of the container, by the device files."""
+    return tuple(str(entry["gpu_type"]) for entry in _entries(edev) if "gpu_type" in entry)
+
+
 def all_linked(uuids: list[str], edev: Path = Path(CONTAINER_EDEV_DIR)) -> bool:
     """Whether every two of these devices have a fast link, according to the device files.
 
@@ -64,13 +70,16 @@ def all_linked(uuids: list[str], edev: Path = Path(CONTAINER_EDEV_DIR)) -> bool:
 
 
 def _links(edev: Path) -> dict[str, Mapping[str, str]]:
-    """The links of each device by UUID. Files that can't be read are skipped, since this is only a hint."""
-    links: dict[str, Mapping[str, str]] = {}
+    """The links of each device by UUID."""
+    return {str(entry.get("uuid")): entry["links"] for entry in _entries(edev) if isinstance(entry.get("links"), dict)}
+
+
+def _entries(edev: Path) -> Iterator[Mapping[str, Any]]:
+    """The device files that can be read, which are only a hint."""
     for path in sorted(edev.glob("*")):
         try:
             entry = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(entry, dict) and isinstance(entry.get("links"), dict):
-            links[str(entry.get("uuid"))] = entry["links"]
-    return links
+        if isinstance(entry, dict):
+            yield entry

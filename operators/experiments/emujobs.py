@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.units import to_ns
+from emulator_runtime.profiles.table import ProfileTable
+from emulator_runtime.profiles.user_file import model_document
 from operators.kube.api import EMUJOB, Json
 from operators.kube.timestamps import rfc3339_micro
 from operators.objects.names import BATCH, DEFAULT_SCHEDULER, EXPERIMENT_LABEL, JOB_ID, POLICY, PREDICTED, REPEAT, ROW
@@ -19,14 +21,17 @@ from operators.objects.names import BATCH, DEFAULT_SCHEDULER, EXPERIMENT_LABEL, 
 _MAX_NAME = 50
 """A pod is named after the EmuJob, an index and a random suffix: 63 characters in all."""
 _MAX_TENANT = _MAX_LABEL = 63
+_PROGRAM_REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
     """Where the EmuJobs of one run go, and how they are marked.
 
-    `scheduler` empty: the Kubernetes scheduler `pod_scheduler` places their pods. `actuator`: how `scheduler` starts and stops
-    them (docs/schedulers.md). `policy` and `repeat` name the run. `predicted`: the predicted JCT of each job, seconds.
+    `scheduler` empty: the Kubernetes scheduler `pod_scheduler` places their pods. `actuator`: how `scheduler` starts and
+    stops them (docs/schedulers.md). `policy` and `repeat` name the run. `predicted`: the predicted JCT of each job, seconds.
+    `profiles`: of the workload's models; None: the bundled ones. `program_files`: the ConfigMap with the files of programs;
+    empty: there is none.
     """
 
     namespace: str
@@ -37,6 +42,8 @@ class RunTarget:
     policy: str = ""
     repeat: int = 1
     predicted: Mapping[str, float] = field(default_factory=dict)
+    profiles: ProfileTable | None = None
+    program_files: str = ""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -123,7 +130,51 @@ def emujob_document(job: JobSpec, name: str, to: RunTarget, batch: str = "", cre
             **({"nodes": ways[0].min_tasks} if ways[0].min_tasks > 1 else {}),
             "scheduler": _scheduler(to),
             "configurations": [_configuration(job, way, elastic=bool(to.scheduler)) for way in ways],
+            **_own_profiles(job, to.profiles),
+            **_program(job, to),
         },
+    }
+
+
+def _own_profiles(job: JobSpec, profiles: ProfileTable | None) -> Json:
+    """The profiles of its models that aren't the bundled ones: pods, controller and scheduler know only those."""
+    if profiles is None:
+        return {}
+    bundled = ProfileTable.bundled()
+    models = sorted({work.model for work in job.work.values() if isinstance(work, ModelWork)})
+    own = {name: profiles.model(name) for name in models}
+    foreign = [
+        (name, each) for name, profile in own.items() for each in profile.steps if not bundled.catalogue.find(each)
+    ]
+    if foreign:
+        name, gpu_type = foreign[0]
+        problem = (
+            f"{name} has times on {gpu_type}, which clusters don't know; leave that GPU type out of the profiles file"
+        )
+        raise InputError(f"job {job.job_id!r}: model", problem)
+    brought = {
+        name: model_document(profile)
+        for name, profile in own.items()
+        if name not in bundled.models or bundled.model(name) != profile
+    }
+    return {"profiles": brought} if brought else {}
+
+
+def _program(job: JobSpec, to: RunTarget) -> Json:
+    """The program, its image, and a part of a CPU: it computes by itself."""
+    if job.program is None:
+        return {}
+    if not job.program.image:
+        problem = (
+            "is missing: a program on Kubernetes needs an image, such as the emugpu-torch of `emugpu cluster load`"
+        )
+        raise InputError(f"job {job.job_id!r}: image", problem)
+    program: Json = {"command": list(job.program.command), "resumes": job.program.resumes}
+    files = {"files": to.program_files} if to.program_files else {}
+    return {
+        "program": {**program, **files},
+        "image": job.program.image,
+        "native": {"requests": dict(_PROGRAM_REQUESTS)},
     }
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_ns, to_s
+from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments import run_namespace
 from operators.experiments.calibration import policy as probe_policy
 from operators.experiments.calibration.calibration import Calibration, calibrated
@@ -28,6 +29,7 @@ from operators.experiments.cluster_state import ClusterState, read_cluster_state
 from operators.experiments.emujobs import RunTarget, emujob_document, names_of
 from operators.experiments.records import ObservedJob, RunInfo, run_record
 from operators.experiments.run import Hooks, Progress, RunJobs, observe, waits_for
+from operators.experiments.run_namespace import PROGRAM_FILES
 from operators.experiments.scheduler_process import READY_S, Files, SchedulerProcess
 from operators.kube.api import Api
 from operators.kube.timestamps import rfc3339_micro
@@ -69,7 +71,8 @@ class ExecutorSettings:
 
     `scheduler_options`: of every scheduler program (kubeconfig, estimates, profiles). `python`: the command that runs
     `-m emugpu`. `actuator`: how EmuJobs are started and stopped. `labels` and `annotations` go on the runs' namespaces.
-    `keep`: don't delete the namespaces.
+    `keep`: don't delete the namespaces. `profiles`: of the workload's models; None: the bundled ones. `program_files`: of the
+    workload's programs, which each run's namespace has in a ConfigMap.
     """
 
     api: Callable[[], Api]
@@ -82,6 +85,8 @@ class ExecutorSettings:
     actuator: str = "jobs"
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    profiles: ProfileTable | None = None
+    program_files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,8 @@ class Executor:
     def check_jobs(self, jobs: Sequence[JobSpec], *, by_kubernetes: bool) -> None:
         """Raises InputError for a job that can't be an EmuJob, before anything runs."""
         names = names_of(jobs)
-        to = RunTarget("any", "any", "" if by_kubernetes else "any", actuator=self._settings.actuator)
+        scheduler, given = "" if by_kubernetes else "any", self._settings
+        to = RunTarget("any", "any", scheduler, actuator=given.actuator, profiles=given.profiles)
         for job in jobs:
             emujob_document(job, names[job.job_id], to)
 
@@ -202,6 +208,8 @@ class Executor:
             policy=request.title,
             repeat=request.repeat,
             predicted=request.predicted,
+            profiles=self._settings.profiles,
+            program_files=PROGRAM_FILES if self._settings.program_files else "",
         )
 
     @contextmanager
@@ -212,9 +220,14 @@ class Executor:
             try:
                 labels = {**self._settings.labels, **to.labels}
                 annotations = {**self._settings.annotations, **to.annotations}
-                self._with_api(
-                    lambda api: run_namespace.create(api, to.namespace, self.experiment, labels, annotations)
-                )
+                files = self._settings.program_files
+
+                async def create(api: Api) -> None:
+                    await run_namespace.create(api, to.namespace, self.experiment, labels, annotations)
+                    if files:
+                        await run_namespace.add_program_files(api, to.namespace, files)
+
+                self._with_api(create)
             except EmuGpuError as error:
                 ours = error.retry_helps  # it may have been created, and only the reply was lost
                 raise

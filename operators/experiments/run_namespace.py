@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError
 from emulator_runtime.domain.units import to_ns
-from operators.kube.api import EMUJOB, NAMESPACE, Api, NotThereError
+from operators.kube.api import CONFIG_MAP, EMUJOB, NAMESPACE, Api, NotThereError
 from operators.objects.names import EXPERIMENT_LABEL
 
 DELETED_S = 180.0
 """Maximum time until a deleted namespace is gone: Kubernetes waits for all pods in it, which take seconds to end."""
+PROGRAM_FILES = "program-files"
+"""The ConfigMap with the files of a run's programs."""
 _POLL_S = 0.5
 
 
@@ -26,6 +28,13 @@ async def create(
     own = {EXPERIMENT_LABEL: experiment, "app.kubernetes.io/managed-by": "emugpu-experiment"}
     metadata = {"name": name, "labels": {**own, **(labels or {})}, "annotations": dict(annotations or {})}
     await api.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+async def add_program_files(api: Api, namespace: str, files: Mapping[str, str]) -> None:
+    """The files of the run's programs, which go with the namespace."""
+    metadata = {"name": PROGRAM_FILES, "namespace": namespace}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(files), "immutable": True}
+    await api.create(CONFIG_MAP, document)
 
 
 async def remove(api: Api, name: str, wall_ns: Callable[[], int]) -> None:

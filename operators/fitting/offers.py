@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError
+from emulator_runtime.domain.json_document import Field
 from emulator_runtime.domain.units import gib
 from emulator_runtime.node.layout import GPU_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
@@ -53,8 +54,19 @@ class Fit:
     misstated: bool = False
 
 
+def profiles_of(spec: EmuJobSpec, profiles: ProfileTable) -> ProfileTable:
+    """`profiles` with those that the job brings. Raises InputError with the place of a mistake in them."""
+    if not spec.profiles:
+        return profiles
+    return profiles.with_models(Field("", "spec.profiles", spec.own_profiles))
+
+
 def first_fit(spec: EmuJobSpec, offers: Sequence[NodeOffer], profiles: ProfileTable) -> Fit:
     """Pure. Considers what the nodes have, not what is free at present."""
+    try:
+        profiles = profiles_of(spec, profiles)
+    except InputError as error:
+        return Fit(None, problem=str(error), misstated=True)
     problems, misstated = [], True
     for configuration in spec.configurations:
         problem = _misstated(spec, configuration, profiles)
@@ -74,6 +86,10 @@ def usable_types(
     spec: EmuJobSpec, configuration: Configuration, offers: Sequence[NodeOffer], profiles: ProfileTable
 ) -> tuple[Mapping[str, int], str]:
     """The offered GPU types on which the configuration runs, with the memory that it needs of each device; else why none."""
+    try:
+        profiles = profiles_of(spec, profiles)
+    except InputError as error:
+        return {}, str(error)
     problem = _misstated(spec, configuration, profiles)
     return ({}, problem) if problem else _types_of(spec, configuration, offers, profiles)
 

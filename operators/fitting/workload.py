@@ -8,7 +8,7 @@ from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import EXCLUSIVE
 from emulator_runtime.profiles.table import ProfileTable
-from operators.fitting.offers import NodeOffer, usable_types
+from operators.fitting.offers import NodeOffer, profiles_of, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
 from operators.objects.node import Node
 from operators.objects.pool import Pool
@@ -23,9 +23,10 @@ def job_spec(
     """The EmuJob as submitted. A configuration that names no GPU types can use those of `offers` on which it runs.
 
     Configurations that no pool could run are omitted. If none could run, all are kept, and the scheduler reports that none fits.
-    A job of several pods has as many tasks as `nodes`.
+    A job of several pods has as many tasks as `nodes`. Raises InputError for a mistake in the job's own profiles.
     """
     usable = {c.name: usable_types(spec, c, offers, profiles) for c in spec.configurations}
+    table = profiles_of(spec, profiles)
     kept = [c for c in spec.configurations if not usable[c.name][1]] or list(spec.configurations)
     return domain.JobSpec(
         job_id=job_id,
@@ -33,9 +34,10 @@ def job_spec(
         submit_s=submit_s,
         steps=spec.steps,
         configurations=tuple(_configuration(c, spec.nodes, usable[c.name][0]) for c in kept),
-        work={c.name: _work(c, spec.nodes, spec.steps) for c in kept},
+        work={c.name: _work(c, spec, table) for c in kept},
         row=row,
         weight=spec.weight,
+        program=_program(spec),
     )
 
 
@@ -81,8 +83,17 @@ def _configuration(configuration: Configuration, nodes: int, types: Mapping[str,
     )
 
 
-def _work(configuration: Configuration, nodes: int, steps: int) -> domain.Work:
-    if configuration.model:
-        per_gpu = max(1, configuration.batch_size // max(1, configuration.gpus * nodes))
-        return domain.ModelWork(configuration.model, per_gpu, exchanges=True)  # as `emugpu train` does in its pods
-    return domain.TimedWork(to_s(configuration.step_time_ns * steps), configuration.sensitivity)
+def _work(configuration: Configuration, spec: EmuJobSpec, table: ProfileTable) -> domain.Work:
+    model = configuration.model
+    if model:
+        per_gpu = max(1, configuration.batch_size // max(1, configuration.gpus * spec.nodes))
+        own = table.model(model) if model in spec.profiles else None
+        # GPUs exchange gradients, as with `emugpu train` in its pods.
+        return domain.ModelWork(model, per_gpu, exchanges=True, starts=spec.program is not None, own=own)
+    return domain.TimedWork(to_s(configuration.step_time_ns * spec.steps), configuration.sensitivity)
+
+
+def _program(spec: EmuJobSpec) -> domain.Program | None:
+    if spec.program is None:
+        return None
+    return domain.Program(spec.program.command, spec.program.resumes, spec.image)

@@ -7,16 +7,17 @@ none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.job import TimedWork
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.domain.units import to_s
+from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 from emulator_runtime.workloads.step_costs.work import step_times
-from operators.fitting.offers import NodeOffer, usable_types
+from operators.fitting.offers import NodeOffer, profiles_of, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
 
 
@@ -38,10 +39,13 @@ def _times(
         host = HostShare(configuration.cpu_milli, configuration.memory_bytes)
         yield step_times(work, spec.steps, None, host, profiles)
         return
+    table = profiles_of(spec, profiles)
     request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size)
     for gpu_type in types:
         layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
         try:
-            yield plan_step(request, layout, profiles).times(spec.steps)
+            plan = plan_step(request, layout, table)
+            start_s = table.step_profile(configuration.model, gpu_type, plan.batch_per_gpu).start_s
+            yield replace(plan.times(spec.steps), start_ns=to_ns(start_s) if spec.program is not None else 0)
         except EmuGpuError:
             continue  # without a profile the job can't run on that type

@@ -7,13 +7,14 @@ later, so the arguments have all configurations and an annotation chooses one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
-from emulator_runtime.workloads.command.arguments import BATCH_SIZE_VARIABLE, CONFIGURATION_VARIABLE
+from emulator_runtime.node.layout import CONTAINER_TOOLS_DIR, GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
+from emulator_runtime.workloads.command.arguments import BATCH_SIZE_VARIABLE, CONFIGURATION_VARIABLE, PROFILES_VARIABLE
 from emulator_runtime.workloads.stopping import GRACE_S
 from operators.kube.api import EMUJOB, Json
 from operators.objects.emujob import Configuration, EmuJob, EmuJobSpec
@@ -25,6 +26,15 @@ BACKOFF_LIMIT = 1000
 """Large: nodes restart and pods are killed. A wrong command ends a Job at once, see EXIT_WRONG_IN_POD."""
 RENDEZVOUS_PORT = 29400
 _PRODUCT = f"{OWN_PREFIX}gpu.product"
+_FILES, _SHARED_MEMORY = "program", "shared-memory"
+_PLACES = {_FILES: "/program", _SHARED_MEMORY: "/dev/shm"}
+_PROGRAM_RUNNER = (
+    "python3",
+    "-c",
+    f"import sys; sys.path.insert(0, {CONTAINER_TOOLS_DIR!r}); from emulator_runtime.workloads.__main__ import main; "
+    "sys.exit(main(sys.argv[1:]))",
+)
+"""The node's copy of the library, without a variable that the program would inherit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,13 @@ def service_document(job: EmuJob) -> Json:
 
 
 def arguments(job: EmuJob, spec: EmuJobSpec) -> list[str]:
-    """The arguments of `emugpu`."""
+    """The arguments of `emugpu`, or of the node's copy of its library where a program runs."""
+    if spec.program is not None:
+        (configuration,) = spec.configurations
+        batch_size = configuration.batch_size // max(1, configuration.gpus)
+        resumes = ["--resumes"] if spec.program.resumes else []
+        words = spec.program.words(spec.steps, batch_size)
+        return ["program", "--steps", str(spec.steps), *_work(configuration), *resumes, "--", *words]
     if len(spec.configurations) == 1:
         work = _work(spec.configurations[0])
     else:
@@ -126,12 +142,18 @@ def _pod_spec(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configurati
         "name": CONTAINER,
         "image": spec.image or images.image,
         "imagePullPolicy": spec.pull_policy or images.pull_policy,
+        **({"command": list(_PROGRAM_RUNNER)} if spec.program is not None else {}),
         "args": arguments(job, spec),
         "env": [*(dict(variable) for variable in spec.template.env), *_variables(spec)],
         "resources": _resources(spec, chosen),
         "securityContext": confined,
         "terminationMessagePolicy": "FallbackToLogsOnError",  # for the EmuJob's condition Failed
     }
+    volumes = _volumes(spec)
+    if volumes:
+        container["volumeMounts"] = [{"name": each["name"], "mountPath": _PLACES[each["name"]]} for each in volumes]
+    if spec.program is not None and spec.program.files:
+        container["workingDir"] = _PLACES[_FILES]
     pod: Json = {
         **spec.template.pod,
         "restartPolicy": "Never",
@@ -141,6 +163,7 @@ def _pod_spec(job: EmuJob, spec: EmuJobSpec, images: Images, chosen: Configurati
         "schedulerName": spec.pod_scheduler,
         "securityContext": user,
         "containers": [container],
+        **({"volumes": volumes} if volumes else {}),
     }
     if images.pull_secrets and not spec.image:
         pod["imagePullSecrets"] = [{"name": name} for name in images.pull_secrets]
@@ -178,8 +201,18 @@ def _affinity(job: EmuJob, spec: EmuJobSpec, types: Sequence[str]) -> Json:
     return found
 
 
+def _volumes(spec: EmuJobSpec) -> list[Json]:
+    """What a program has beside its image: its files, and room for what its processes share (64 MiB without it)."""
+    if spec.program is None:
+        return []
+    files = [{"name": _FILES, "configMap": {"name": spec.program.files}}] if spec.program.files else []
+    return [*files, {"name": _SHARED_MEMORY, "emptyDir": {"medium": "Memory"}}]
+
+
 def _variables(spec: EmuJobSpec) -> Iterator[Json]:
-    """What a scheduler may choose for each run, from the annotations of the pod."""
+    """The job's own profiles, and what a scheduler may choose for each run, from the annotations of the pod."""
+    if spec.profiles:
+        yield {"name": PROFILES_VARIABLE, "value": json.dumps(spec.own_profiles, separators=(",", ":"))}
     chosen = {CONFIGURATION_VARIABLE: CONFIGURATION} | ({BATCH_SIZE_VARIABLE: BATCH_SIZE} if spec.elastic else {})
     for name, annotation in chosen.items():
         path = f"metadata.annotations['{annotation}']"

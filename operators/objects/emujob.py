@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from annotated_types import Interval, Len
 from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
 
+from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.samples import MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
@@ -36,6 +37,7 @@ from operators.objects.forms import (
     Line,
     Name,
     Positive,
+    Reference,
     Texts,
     TimeNs,
     Word,
@@ -58,6 +60,7 @@ from operators.objects.names import (
     Phase,
 )
 from operators.objects.native import Native
+from operators.objects.own_profile import OwnProfile, size_rule
 from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
 
@@ -320,6 +323,27 @@ class Configuration(Part):
         return self.curves.sensitivity if self.curves is not None else None
 
 
+class Program(Part):
+    """spec.program: what the pod runs, in place of emulated training."""
+
+    command: Annotated[tuple[Annotated[StrictStr, Schema(maxLength=4096)], ...], Len(1, 256)] = Field(
+        description="The command. {steps} in it is replaced by spec.steps, {batch} by the samples of a step on each GPU."
+    )
+    files: Reference = Field(
+        "",
+        description="A ConfigMap in the job's namespace; its keys are files in /program, where the command runs.",
+    )
+    resumes: StrictBool = Field(
+        False,
+        description="Whether the program ends with a checkpoint when it gets SIGTERM, and goes on there when it is started again. "
+        "Otherwise a job that was preempted begins anew.",
+    )
+
+    def words(self, steps: int, batch_size: int) -> tuple[str, ...]:
+        """The command of a job with so many steps, of so many samples on each GPU."""
+        return domain.Program(self.command).words(steps, batch_size)
+
+
 class Scheduling(Part):
     """spec.scheduler: who decides where and when the job runs."""
 
@@ -349,7 +373,7 @@ class Scheduling(Part):
 
 _OPTIONAL_AND_FROZEN = (
     *("tenant", "image", "imagePullPolicy", "template", "configurations", "resources", "gpuType", "gpuTypes"),
-    *("model", "stepTime", "memory", "sensitivity"),
+    *("model", "stepTime", "memory", "sensitivity", "program", "profiles"),
 )
 _SHORT = ("resources", "model", "batchSize", "stepTime", "memory", "sensitivity", "gpuType", "gpuTypes")
 _SHORT_FIELDS = (
@@ -364,8 +388,14 @@ _SHORT_FIELDS = (
 )
 
 
+_OWN_PROFILES = (size_rule,)
 _ANY_RANGED = f"{_ranged('self')} || has(self.configurations) && self.configurations.exists(c, {_ranged('c')})"
 """CEL: whether a configuration of the job has a range of GPUs."""
+
+
+def _has_gpus(path: str) -> str:
+    """CEL: whether this job or configuration has GPUs."""
+    return f"!has({path}.resources) || !has({path}.resources.emuGPU) || {path}.resources.emuGPU > 0"
 
 
 class EmuJobSpec(Work):
@@ -404,6 +434,28 @@ class EmuJobSpec(Work):
             f"self.steps <= {MAX_SAMPLES} / c.profile.batchSize))",
             lambda spec: not spec.ranged or spec.steps * spec.configurations[0].batch_size <= MAX_SAMPLES,
         ),
+        Rule(
+            "program: needs image, in which it runs",
+            "!has(self.program) || has(self.image)",
+            lambda spec: spec.program is None or spec.image,
+            at="program",
+        ),
+        Rule(
+            "program: runs on one node; leave nodes out",
+            "!has(self.program) || self.nodes == 1",
+            lambda spec: spec.program is None or spec.nodes == 1,
+            at="program",
+        ),
+        Rule(
+            "program: belongs to a job with one configuration, which has GPUs and no range of them",
+            f"!has(self.program) || !({_ANY_RANGED}) && (!has(self.configurations) || self.configurations.size() == 1 && "
+            f"({_has_gpus('self.configurations[0]')})) && ({_has_gpus('self')})",
+            lambda spec: (
+                spec.program is None
+                or (len(spec.configurations) == 1 and not spec.ranged and spec.configurations[0].gpus > 0)
+            ),
+            at="program",
+        ),
         Rule(_FROZEN, " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in _OPTIONAL_AND_FROZEN)),
     )
     tenant: Annotated[Line, IMMUTABLE] = Field(
@@ -418,7 +470,8 @@ class EmuJobSpec(Work):
     )
     image: Annotated[Image, IMMUTABLE] = Field(
         "",
-        description="Image of the pods, whose entrypoint is the program `emugpu`; the operator's own where this is absent.",
+        description="Image of the pods, whose entrypoint is the program `emugpu`; the operator's own where this is absent. With "
+        "spec.program, the image in which that runs: Linux with glibc, and Python 3.11 or later.",
     )
     image_pull_policy: Annotated[Literal["", "Always", "IfNotPresent", "Never"], IMMUTABLE] = Field(
         "", json_schema_extra={"enum": ["Always", "IfNotPresent", "Never"]}
@@ -458,6 +511,16 @@ class EmuJobSpec(Work):
         "What the pods really request of their machine, and may use there; small, because nothing is computed.",
         schema_default={},
     )
+    program: Annotated[Program, IMMUTABLE] | None = Field(
+        None,
+        description="A program that the pod runs in place of emulated training, on emulated CUDA devices. The rest of the spec "
+        "says how long it takes.",
+    )
+    profiles: Annotated[dict[str, OwnProfile], Len(1, 8), IMMUTABLE, Schema(*_OWN_PROFILES)] = Field(
+        {},
+        description="Profiles of the job's own, by model, as `models` of a file of profiles has them (`emugpu profile "
+        "from-trace`). They go before bundled ones.",
+    )
     suspend: StrictBool = served(
         False,
         "Holds the job while it is true. Afterwards a job-level scheduler resumes it; without one it goes on at once.",
@@ -475,6 +538,16 @@ class EmuJobSpec(Work):
                 name=DEFAULT_CONFIGURATION, resources=self.resources, gpu_types=types, profile=profile
             ),
         )
+
+    @cached_property
+    def own_profiles(self) -> Mapping[str, Any]:
+        """As a file of profiles has them."""
+        return {name: profile.document for name, profile in self.profiles.items()}
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a run that is stopped has done nothing for the job."""
+        return self.program is not None and not self.program.resumes
 
     @property
     def ranged(self) -> bool:

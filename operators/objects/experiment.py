@@ -145,7 +145,14 @@ class ClusterFile(_Source):
     reference: ConfigMapKey | None = Field(None, alias="configMapKeyRef")
 
 
-Source = Workload | ClusterFile
+class ProfilesFile(_Source):
+    """spec.profiles."""
+
+    text: Annotated[str, text_type(least=1, most=262144)] = Field("", alias="inline")
+    reference: ConfigMapKey | None = Field(None, alias="configMapKeyRef")
+
+
+Source = Workload | ClusterFile | ProfilesFile
 
 Costs: type[Part] = create_model(
     "Costs", __base__=Part, **{name: (Seconds | None, Field(None, alias=alias)) for alias, name in COSTS.items()}
@@ -202,7 +209,9 @@ class ExperimentSpec(Part):
     rules = (
         Rule(
             _FROZEN,
-            " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in ("podSchedulers", "cluster", "costs")),
+            " && ".join(
+                f"has(self.{name}) == has(oldSelf.{name})" for name in ("podSchedulers", "cluster", "profiles", "costs")
+            ),
         ),
         Rule(
             "spec.podSchedulers: a name can't be that of a policy as well",
@@ -231,6 +240,10 @@ class ExperimentSpec(Part):
     cluster: Annotated[ClusterFile, IMMUTABLE] | None = Field(
         None,
         description="A cluster file that the cluster must be like, or the experiment fails. Absent: the nodes of the pools.",
+    )
+    profiles: Annotated[ProfilesFile, IMMUTABLE] | None = Field(
+        None,
+        description="Profiles of models beside the bundled ones, as in a file of --profiles; for this experiment only.",
     )
     repeats: Annotated[Int32, Interval(ge=1, le=20), IMMUTABLE] = served(1, "Observed runs of each policy.")
     stretch: Annotated[Stretch, IMMUTABLE] = served(

@@ -119,7 +119,7 @@ class SimulatedCluster:
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         nodes = self._truth.cluster.resources if times.stages else ()
         if sharing or (nodes and any(task.node in nodes for task in start.allocation.tasks)):
-            self._shared.begin(start, times, begin_ns, sharing)
+            self._shared.begin(start, times, begin_ns + times.start_ns, sharing)
         else:
             self._plan_end(run)
 
@@ -144,6 +144,9 @@ class SimulatedCluster:
             if (end := self._shared.stop(delivery.job_id, self._now_ns)) is not None:
                 self._end_shared(end)
             return
+        if run.job.program is not None:
+            self._stop_program(run)
+            return
         count = self._issued(run)
         if run.first + count == run.times.steps:
             return  # the current step is the last one: the job finishes
@@ -151,6 +154,12 @@ class SimulatedCluster:
         next_ns = self._issue_ns(run, count)
         run.last = run.first + count
         self._push(run, next_ns + run.release_ns, Happening.STOPPED, run.last)
+
+    def _stop_program(self, run: _Run) -> None:
+        """A program ends at once, in the middle of a step."""
+        run.last = self.steps_done(run.job.job_id)
+        run.number = run.born = self._next_number()
+        self._push(run, self._now_ns + run.release_ns, Happening.STOPPED, _kept(run.job, run.last))
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
         run = self._runs.get(job_id)
@@ -217,7 +226,7 @@ class SimulatedCluster:
         if end.steps_done == run.times.steps:
             self._push(run, end.at_ns, Happening.FINISHED, end.steps_done)
         else:
-            self._push(run, end.at_ns + run.release_ns, Happening.STOPPED, end.steps_done)
+            self._push(run, end.at_ns + run.release_ns, Happening.STOPPED, _kept(run.job, end.steps_done))
 
     def _advance(self, now_ns: int) -> None:
         if now_ns > self._now_ns:
@@ -275,3 +284,8 @@ class SimulatedCluster:
             if event.job_id in self._shared:
                 self._shared.leave(event.job_id, event.at_ns)
         return True
+
+
+def _kept(job: JobSpec, steps_done: int) -> int:
+    """The steps that a job which is stopped after `steps_done` needn't do again."""
+    return 0 if job.begins_anew else steps_done

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,15 @@ from math import ceil
 from pathlib import Path
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError, UnknownNameError
-from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
+from emulator_runtime.domain.job import (
+    STEPS_PLACE,
+    Configuration,
+    JobSpec,
+    ModelWork,
+    Program,
+    TimedWork,
+    Work,
+)
 from emulator_runtime.domain.mig import instance_types
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.stages import StageTimes
@@ -28,6 +37,7 @@ from scheduler_sims.inputs.like_rows import CPU_CONFIGURATION, DEFAULT_STEPS, GP
 
 _ELASTIC = ("min_gpus", "max_gpus", "max_nodes")
 _STAGES = ("fetch_s", "transfer_s", "exchange_s")
+_OF_PROGRAMS = ("resumes", "image")
 _WITHOUT_SENSITIVITY = "is for jobs whose speed doesn't depend on their CPUs and memory"
 
 COLUMNS: Mapping[str, str] = {
@@ -59,6 +69,10 @@ COLUMNS: Mapping[str, str] = {
     "exchange_s": "seconds for which each step needs the network of each of the job's nodes when the GPUs are done (default 0)",
     "steps": f"training steps (default {DEFAULT_STEPS} for durations)",
     "weight": "share weight of the job (default 1)",
+    "program": "the command of a training program, which then runs in place of emulated training; {steps} and {batch} in it are "
+    "replaced",
+    "resumes": "whether that program goes on from its own checkpoint after a stop: yes, or no (default: it begins anew)",
+    "image": "the image that the program runs in on Kubernetes",
 }
 
 
@@ -119,6 +133,9 @@ def _exchanging(work: Work) -> Work:
 
 def _stretched(job: JobSpec, factor: float) -> JobSpec:
     counted = any(isinstance(work, ModelWork) for work in job.work.values())
+    if job.program is not None and not job.program.counts_steps:
+        problem = f"can't change the length of job {job.job_id!r}: its program has no {STEPS_PLACE} in its command"
+        raise InputError("--stretch", problem)
     work = {name: _stretched_work(work, factor) for name, work in job.work.items()}
     lengths = [job.submit_s * factor, *(each.duration_s for each in work.values() if isinstance(each, TimedWork))]
     if max(lengths) > MAX_SECONDS or min(lengths[1:], default=1.0) < 1 / NS_PER_S:
@@ -201,6 +218,9 @@ class _Row:
                     f"{self.place}: {column}", f"has characters that can't be shown: {quoted(self._text(column))}"
                 )
         configurations, work = self._ways()
+        program = self._program(work)
+        if program is not None:
+            work = {name: replace(each, starts=True) for name, each in work.items() if isinstance(each, ModelWork)}
         return JobSpec(
             job_id=job_id,
             user=self._text("user") or "user",
@@ -210,7 +230,34 @@ class _Row:
             work=work,
             row=self.row,
             weight=self._number("weight", 1.0, least=1e-9),
+            program=program,
         )
+
+    def _program(self, work: Mapping[str, Work]) -> Program | None:
+        """What the job runs. `work`: of its configurations."""
+        if not self._text("program"):
+            for column in _OF_PROGRAMS:
+                if self._text(column):
+                    raise InputError(
+                        f"{self.place}: {column}", "belongs to a program; give its command in the column program"
+                    )
+            return None
+        try:
+            command = tuple(shlex.split(self._text("program")))
+        except ValueError as error:
+            raise InputError(f"{self.place}: program", f"isn't a command: {error}") from error
+        if not all(isinstance(each, ModelWork) for each in work.values()):
+            problem = "needs a model, whose profile says how long it takes (`emugpu profile from-trace`), and no cpu_duration_s"
+            raise InputError(f"{self.place}: program", problem)
+        for column in (*_ELASTIC, *_STAGES, "host_s", "input_cpu_s"):
+            if self._text(column):
+                raise InputError(f"{self.place}: {column}", "is for emulated training; a program does what it does")
+        if self._nodes() > 1:
+            raise InputError(f"{self.place}: nodes", "a program runs on one node; leave nodes out")
+        resumes = self._text("resumes") or "no"
+        if resumes not in ("yes", "no"):
+            raise InputError(f"{self.place}: resumes", f"must be yes or no, not {quoted(resumes)}")
+        return Program(command, resumes == "yes", self._text("image"))
 
     def _ways(self) -> tuple[list[Configuration], dict[str, Work]]:
         configurations: list[Configuration] = []

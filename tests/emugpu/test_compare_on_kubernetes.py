@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from emugpu.__main__ import main
-from emulator_runtime.domain.errors import ClusterError
+from emugpu.comparison.on_kubernetes import read_program_files
+from emulator_runtime.domain.errors import ClusterError, InputError
 from operators.experiments import executor
 from operators.experiments.calibration.calibration import Calibration
 from operators.experiments.executor import RunRequest
@@ -308,3 +309,54 @@ def test_messages_are_in_the_log_of_the_output_folder(
         assert line in shown and line in log
     assert f"messages are written to {tmp_path}/out/experiment.log too" in shown
     assert runs.settings[0].predicted == pytest.approx({"a": 302.65, "b": 505.9})
+
+
+# --- files of programs --------------------------------------------------------------------------------------------------
+
+
+def test_files_of_programs_are_those_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    (tmp_path / "data").mkdir()
+    assert read_program_files(tmp_path) == {"train.py": "print(1)"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("", b"", r"--program-files: .* has no files"),
+        ("a b.py", b"1", r"a b.py: a ConfigMap's keys are letters"),
+        ("a.bin", b"\xff\xfe", r"a.bin is no text that can be read"),
+        ("a.py", b"1" * 1_000_000, r"has 1000004 bytes, a ConfigMap at most 921600"),
+    ],
+)
+def test_what_no_config_map_can_have(tmp_path: Path, name: str, content: bytes, error: str) -> None:
+    if name:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=error):
+        read_program_files(tmp_path)
+    with pytest.raises(InputError, match=r"--program-files: there is no folder"):
+        read_program_files(tmp_path / "nowhere")
+
+
+def test_the_executor_gets_profiles_and_files(
+    api: FakeApi, runs: Runs, compare: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "train.py").write_text("print(1)")
+    (tmp_path / "mine.json").write_text(json.dumps({"models": {}}))
+    made: list[executor.ExecutorSettings] = []
+    original = executor.Executor.__init__
+
+    def init(self: Any, name: str, settings: executor.ExecutorSettings, first: int = 1) -> None:
+        made.append(settings)
+        original(self, name, settings, first)
+
+    monkeypatch.setattr(executor.Executor, "__init__", init)
+    options = ("--program-files", str(tmp_path / "programs"), "--profiles", str(tmp_path / "mine.json"))
+    assert compare("--policy", "fifo", *options) == 0
+    assert made[0].program_files == {"train.py": "print(1)"} and made[0].profiles is not None
+
+
+def test_files_of_programs_are_for_pods(compare: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare("--policy", "fifo", "--program-files", ".", on="local") == 2
+    assert "--program-files: belongs to --on kubernetes" in capsys.readouterr().err

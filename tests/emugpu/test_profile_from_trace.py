@@ -56,6 +56,7 @@ def test_other_models_of_the_file_are_kept(tmp_path: Path) -> None:
         (["0=traces/1"], "BATCH=TRACE: must be a batch size"),
         (["8="], "BATCH=TRACE: must be a batch size"),
         (["8=traces/1", "8=traces/2"], "BATCH=TRACE: batch size 8 is there twice: traces/1 and traces/2"),
+        (["8=traces/1", "--steps", "0"], "--steps: must be at least 1, not 0"),
         (["8=traces/1", "--gpu", "A10000"], "unknown GPU type 'A10000'"),
     ],
 )

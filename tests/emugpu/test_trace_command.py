@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -167,3 +168,15 @@ def test_wrong_options_are_one_line(words: list[str], message: str) -> None:
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_beginning_and_the_end_of_the_process_are_in_the_trace(
+    program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    done = emugpu("--out", tmp_path / "out", "--", sys.executable, program("time.sleep(0.2)\n"))
+    whole_ns = (time.monotonic() - began) * 1e9
+    assert done.returncode == 0, done.stderr
+    (rank,) = read_trace(tmp_path / "out").ranks
+    assert 10_000_000 < rank.before_ns < whole_ns, "a Python that imports emugpu"
+    assert 190_000_000 < rank.after_ns < whole_ns - rank.before_ns

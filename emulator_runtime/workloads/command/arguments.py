@@ -11,9 +11,11 @@ from typing import NoReturn
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
+from emulator_runtime.domain.json_document import parse
 from emulator_runtime.domain.samples import MAX_BATCH_SIZE, MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.units import MAX_SECONDS
+from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.command.sensitivity_options import MAX_CPUS, sensitivity_of
 from emulator_runtime.workloads.command.sizes import parse_bytes
 from emulator_runtime.workloads.pod import NODES_VARIABLE, RANK_VARIABLES, RENDEZVOUS_VARIABLE, whole_variable
@@ -29,6 +31,8 @@ CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
 """The variable with the name of the configuration to run, one of those in --configuration."""
 BATCH_SIZE_VARIABLE = "EMUGPU_BATCH_SIZE"
 """The variable with the batch size of this run of a job that counts --samples, instead of --batch-size."""
+PROFILES_VARIABLE = "EMUGPU_PROFILES"
+"""The variable with profiles of the job's own: what `models` of a file of profiles has."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,6 +121,14 @@ def _add_ranks(group: argparse._ArgumentGroup) -> None:
         metavar="G",
         help=f"emulated network between nodes, Gbit/s each way (default {DEFAULT_NETWORK_GBPS:g})",
     )
+
+
+def profiles_of(args: argparse.Namespace, environ: Mapping[str, str]) -> ProfileTable:
+    """The profiles: bundled ones, those of the environment, and those of --profiles. Raises InputError with the place."""
+    profiles, own = ProfileTable.bundled(), environ.get(PROFILES_VARIABLE)
+    if own:
+        profiles = profiles.with_models(parse(own, PROFILES_VARIABLE))
+    return profiles.with_file(args.profiles) if args.profiles else profiles
 
 
 def chosen(args: argparse.Namespace, environ: Mapping[str, str]) -> argparse.Namespace:

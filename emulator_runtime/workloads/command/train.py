@@ -37,10 +37,9 @@ from emulator_runtime.domain.errors import (
 )
 from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.ipc.client import ManagerClient, Patience
-from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import prepare_waiting, shorten_slice
-from emulator_runtime.workloads.command.arguments import add_arguments, chosen, number, request_of
+from emulator_runtime.workloads.command.arguments import add_arguments, chosen, number, profiles_of, request_of
 from emulator_runtime.workloads.command.pod_place import PodPlace, pod_place
 from emulator_runtime.workloads.command.report import TrainReport, TrainSummary
 from emulator_runtime.workloads.pod import pod_access
@@ -92,7 +91,7 @@ def _trained(args: argparse.Namespace) -> int:
     request = request_of(chosen(args, os.environ))
     place = pod_place(args, os.environ)
     access = pod_access(os.environ)
-    profiles = ProfileTable.bundled().with_file(args.profiles) if args.profiles else ProfileTable.bundled()
+    profiles = profiles_of(args, os.environ)
     progress = sys.stderr if args.json else sys.stdout
     log = StepLog(args.log_steps) if args.log_steps else None
     report = TrainReport(request, progress, prefix=f"rank {place.rank}: " if place.rendezvous else "", log=log)

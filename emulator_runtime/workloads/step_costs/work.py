@@ -9,6 +9,7 @@ from emulator_runtime.domain.mig import rate_milli
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
+from emulator_runtime.profiles.curves import ModelProfile
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 
@@ -52,12 +53,16 @@ def _model_step_times(
 ) -> StepTimes:
     if gpu_type is None:
         raise ValueError("model work runs on GPUs only")
+    if isinstance(work.own, ModelProfile):
+        profiles = profiles.with_model(work.model, work.own)
     if work.exchanges or spread.nodes > 1:
         times = _exchanging(work, steps, gpu_type, host, profiles, spread)
-        return replace(times, host_ns=to_ns(work.host_s), stages=work.stages)
-    profile = profiles.step_profile(work.model, gpu_type, work.batch_size)
-    input_s = work.input_cpu_s * 1000 / host.cpu_milli if work.input_cpu_s else 0.0
-    return replace(StepTimes.of_profile(profile, steps, input_s), host_ns=to_ns(work.host_s), stages=work.stages)
+    else:
+        profile = profiles.step_profile(work.model, gpu_type, work.batch_size)
+        input_s = work.input_cpu_s * 1000 / host.cpu_milli if work.input_cpu_s else 0.0
+        times = StepTimes.of_profile(profile, steps, input_s)
+    start_s = profiles.step_profile(work.model, gpu_type, work.batch_size).start_s if work.starts else 0.0
+    return replace(times, host_ns=to_ns(work.host_s), stages=work.stages, start_ns=to_ns(start_s))
 
 
 def _exchanging(

@@ -21,7 +21,7 @@ from scheduler_sims.interface.costs import ClusterCosts
 
 RUNNER_MANAGER = "emugpu-experiment-runner"
 """Field manager of what runners write."""
-WORKLOAD, CLUSTER = Path("workload.csv"), Path("cluster.yaml")
+WORKLOAD, CLUSTER, PROFILES = Path("workload.csv"), Path("cluster.yaml"), Path("profiles.json")
 """In the working directory; errors about them say these names."""
 
 
@@ -39,11 +39,12 @@ class Settings(EnvSettings):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The spec, with the texts that it refers to. `cluster` None: the nodes of the pools."""
+    """The spec, with the texts that it refers to. `cluster` None: the nodes of the pools; `profiles` None: the bundled ones."""
 
     spec: ExperimentSpec
     workload: str
     cluster: str | None
+    profiles: str | None = None
 
     def digest(self, state: ClusterState) -> str:
         """Runs with different digests can't be compared."""
@@ -52,6 +53,7 @@ class Inputs:
             self.cluster,
             self.spec.model_copy(update={"suspend": False, "ttl_s": None}),
             state.spec,
+            *([self.profiles] if self.profiles is not None else []),  # others keep the digest that they had
         )
         return hashlib.sha256(repr(said).encode()).hexdigest()
 
@@ -64,7 +66,9 @@ async def read(api: Api, settings: Settings) -> Inputs:
     spec = parse_spec(object_at(document, "spec"))
     workload = await _text(api, spec.workload, settings.namespace, "spec.workload")
     cluster = await _text(api, spec.cluster, settings.namespace, "spec.cluster") if spec.cluster is not None else None
-    return Inputs(spec, workload, cluster)
+    given = spec.profiles
+    profiles = await _text(api, given, settings.namespace, "spec.profiles") if given is not None else None
+    return Inputs(spec, workload, cluster, profiles)
 
 
 def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPlan]:
@@ -79,9 +83,21 @@ def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPla
         raise InputError("spec.cluster", "the cluster's pools have no node; `kubectl get emugpupools` shows them")
     if spec.costs is not None:
         cluster = replace(cluster, costs=ClusterCosts(**spec.costs))
+    if inputs.profiles is not None:
+        PROFILES.write_text(inputs.profiles, encoding="utf-8")
     experiment = Experiment.load(
-        WORKLOAD, cluster, estimates=spec.estimates, seed=spec.seed, stretch=spec.stretch, remedy=remedy
+        WORKLOAD,
+        cluster,
+        estimates=spec.estimates,
+        seed=spec.seed,
+        profiles=PROFILES if inputs.profiles is not None else None,
+        stretch=spec.stretch,
+        remedy=remedy,
     ).in_pods()
+    program = next((job for job in experiment.workload.jobs if job.program is not None), None)
+    if program is not None:  # else whoever may create experiments could run any image, with no quota of their own
+        problem = f"job {program.job_id!r} runs a program; programs run with `emugpu compare --on kubernetes`"
+        raise InputError("spec.workload", f"{problem}, an experiment's jobs are emulated")
     plan = ComparisonPlan(
         policies=experiment.check_policies(spec.policies),
         pod_schedulers=spec.pod_schedulers,

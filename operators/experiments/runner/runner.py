@@ -21,6 +21,7 @@ from operators.experiments.runner.status_writer import StatusWriter
 from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api, selector_of
 from operators.objects.names import EXPERIMENT_OWNER, EXPERIMENT_UID_LABEL
+from scheduler_sims.experiment import Experiment
 from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary
@@ -68,7 +69,7 @@ class Runner:
         self._save({})
         jobs = len(experiment.workload.jobs)
         self._writer.update(jobs=jobs, nodes=len(state.spec.nodes), gpus=state.spec.gpus)
-        executor = Executor(self._settings.id, self._executor_settings(inputs), NUMBERS * (attempt - 1) + 1)
+        executor = Executor(self._settings.id, self._executor_settings(inputs, experiment), NUMBERS * (attempt - 1) + 1)
         comparison = Comparison(plan, executor, _Reporter(self._writer), self._changed, self._saved)
         comparison.prepare(experiment, state)
         comparison.run()
@@ -76,7 +77,7 @@ class Runner:
         self._writer.update(stage="Done", column="", repeat=0, ended=0)
         self._writer.flush()
 
-    def _executor_settings(self, inputs: Inputs) -> ExecutorSettings:
+    def _executor_settings(self, inputs: Inputs, experiment: Experiment) -> ExecutorSettings:
         settings, spec = self._settings, inputs.spec
         given = ExecutorSettings(
             api=self._dependencies.connect,
@@ -87,6 +88,7 @@ class Runner:
             actuator=spec.actuator,
             labels={EXPERIMENT_UID_LABEL: settings.uid},
             annotations={EXPERIMENT_OWNER: f"{settings.namespace}/{settings.name}"},
+            profiles=experiment.workload.profiles,
         )
         return replace(given, python=self._dependencies.python) if self._dependencies.python else given
 

@@ -119,7 +119,8 @@ class LoopEvents:
     def stopped(self, tracked: TrackedJob, emujob: EmuJob | None) -> Event:
         """The progress is that of the status if it knows the run's end; until then what should be done by now."""
         status_done = emujob.status.steps_done if emujob is not None else 0
-        exact = emujob is not None and self._knows_end(tracked, emujob)
+        anew = tracked.spec is not None and tracked.spec.begins_anew
+        exact = anew or (emujob is not None and self._knows_end(tracked, emujob))
         tracked.done = status_done if exact else max(status_done, self._done(tracked))
         tracked.pace = tracked.allocation = None
         return self.event(tracked, Happening.STOPPED)

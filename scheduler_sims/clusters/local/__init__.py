@@ -2,5 +2,6 @@
 
 from scheduler_sims.clusters.local.cluster import LocalCluster
 from scheduler_sims.clusters.local.options import LocalOptions
+from scheduler_sims.clusters.local.programs import check_programs
 
-__all__ = ["LocalCluster", "LocalOptions"]
+__all__ = ["LocalCluster", "LocalOptions", "check_programs"]

@@ -12,6 +12,7 @@ from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S, to_ns
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.ipc.poller import Poller
+from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.host import monotonic_ns, prepare_waiting, shorten_slice
 from emulator_runtime.workloads.order import RunOrder
 from scheduler_sims.clusters.base import Capabilities, Event, Happening, Start, StartQueue, StopQueue
@@ -24,6 +25,7 @@ from scheduler_sims.clusters.local.lags import Lags
 from scheduler_sims.clusters.local.manager_process import ManagerProcess
 from scheduler_sims.clusters.local.options import LocalOptions
 from scheduler_sims.clusters.local.processes import ForkServer
+from scheduler_sims.clusters.local.programs import Programs, check_programs
 from scheduler_sims.clusters.local.run_directory import new_run_directory, remove_run_directory
 from scheduler_sims.clusters.local.time_keeper import RunningTime, TimeKeeper, WarpTime
 from scheduler_sims.inputs.cluster_file import ClusterSpec
@@ -58,6 +60,7 @@ class LocalCluster:
         self._pending_stops: deque[tuple[int, str]] = deque()
         """Times and jobs of stops that are not delivered yet, in order (StopQueue)."""
         self._lags = Lags()
+        self._profiles: ProfileTable | None = None
         self.capabilities = Capabilities(spec.sharing)
         self._notes: list[str] = []
         self._reconnects = 0
@@ -72,6 +75,7 @@ class LocalCluster:
             if options.warp
             else RunningTime(clock, self._poller, options.speed)
         )
+        self._programs = Programs(spec, self._directory / "programs", clock)
         self._server: ForkServer | None = None
         self._fleet = Fleet(
             self._fork_server,
@@ -92,7 +96,12 @@ class LocalCluster:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
-        """Start managers and the first job processes, wait until all are ready, then let emulated time run from 0."""
+        """Start managers and the first job processes, wait until all are ready, then let emulated time run from 0.
+
+        Raises InputError if jobs run programs and time isn't real, BuildError if the libraries for them can't be compiled.
+        """
+        check_programs(jobs, self._options)
+        self._programs.prepare(jobs)
         prepare_waiting()
         shorten_slice()
         for number, node in enumerate(self._spec.nodes):
@@ -160,7 +169,12 @@ class LocalCluster:
             }
             tokens.append(str(self._managers[task.node].request(grant)["token"]))
         self._grants.begin(start.job.job_id, start.allocation.nodes)
-        self._fleet.run(self._order(start, tokens))
+        order = self._order(start, tokens)
+        if order.program is not None:
+            if self._profiles is None:
+                self._profiles = order.profile_table()
+            self._programs.started(start, order.begin_ns, order.step_times(self._profiles))
+        self._fleet.run(order)
 
     def _wake(self, participant: str) -> None:
         """A participant of the clock has reached its deadline in warp."""
@@ -196,6 +210,7 @@ class LocalCluster:
             first_step=samples.first_step,
             first_sample=samples.first_sample,
             step_samples=samples.batch_size,
+            program=self._programs.order(start, first[0], tokens),
         )
 
     def stop(self, job_id: str, others: int = 0) -> None:
@@ -217,6 +232,9 @@ class LocalCluster:
         ended = self._inbox.pending_end(job_id)
         if ended is not None:
             return ended.steps_done
+        by_profile = self._programs.steps_done(job_id, self.now_ns())
+        if by_profile is not None:
+            return by_profile
         reply = self._managers[self._grants.nodes(job_id)[0]].request({"op": "steps", "job_id": job_id})
         return int(reply["steps_done"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,34 @@ def test_several_ranks_are_an_error() -> None:
 def test_a_trace_without_steps_is_an_error() -> None:
     with pytest.raises(InputError, match=r"^out/trace: nothing in it repeats"):
         traced(training(1))
+
+
+def started(**times: int) -> TracedStep:
+    """Five steps by a program that took half a second to its first use of a device, and a quarter after its last record."""
+    trace = replace(training().trace(), before_ns=500_000_000, after_ns=250_000_000)
+    return traced_step(Trace([trace]), 32, (A100,), STANDARD_CONDITIONS, "out/trace", **times)
+
+
+def test_the_start_is_all_that_is_not_a_step() -> None:
+    prediction = Predictor(Trace([training().trace()])).predict(A100)
+    assert prediction.step_s is not None
+    assert started().start_s[A100] == pytest.approx(0.75 + prediction.total_s - 5 * prediction.step_s)
+    assert started(steps_done=3).start_s[A100] == pytest.approx(started().start_s[A100] + 2 * prediction.step_s)
+    assert started(steps_done=10**6).start_s[A100] == 0, "it is never negative"
+    assert traced(training()).start_s == {}, "an older trace doesn't say when its process began"
+
+
+def test_a_first_step_without_its_optimizer_is_a_step(tmp_path: Path) -> None:
+    host = training(6)
+    first = next(place for place, record in enumerate(host.records) if getattr(record, "work", None) is not None)
+    del host.records[first + 2]  # the optimizer's state isn't there yet
+    trace = replace(host.trace(), before_ns=500_000_000)
+    step = traced_step(Trace([trace]), 32, (A100,), STANDARD_CONDITIONS, "out/trace")
+    again = traced_step(Trace([trace]), 32, (A100,), STANDARD_CONDITIONS, "out/trace", 6)
+    assert step.start_s == again.start_s
+
+
+def test_the_start_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"models": {"mine": profile_document([started()])}}), encoding="utf-8")
+    assert ProfileTable.bundled().with_file(path).step_profile("mine", "A100", 32).start_s == started().start_s[A100]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from emulator_runtime.domain.errors import BeyondProfileError, EmuGpuError, InputError, UnknownNameError
+from emulator_runtime.domain.json_document import Field
 from emulator_runtime.profiles import user_file
 from emulator_runtime.profiles.table import ProfileTable
 
@@ -223,3 +224,23 @@ def test_an_unknown_field_is_an_unknown_name(file: Path) -> None:
         add(file, {"models": {"foo": {"gpu": {}}}})
     assert isinstance(caught.value, EmuGpuError)
     assert not caught.value.retry_helps
+
+
+def test_a_model_is_written_as_it_was_read(file: Path) -> None:
+    document = copy.deepcopy(GOOD)
+    for knot in document["models"]["foo"]["gpus"]["V100"]["knots"]:
+        knot["start_s"] = 7.5
+    profile = add(file, document).model("foo")
+    del document["models"]["foo"]["gpus"]["Lab-GPU"], profile.steps["Lab-GPU"]  # type: ignore[attr-defined]
+    written = user_file.model_document(profile)
+    again = TABLE.with_models(Field("", "", {"foo": written})).model("foo")
+    assert again == profile and json.loads(json.dumps(written)) == written
+    bundled = TABLE.model("resnet50")
+    assert TABLE.with_models(Field("", "", {"other": user_file.model_document(bundled)})).model("other") == bundled
+
+
+def test_a_start_in_some_knots_only(file: Path) -> None:
+    document = copy.deepcopy(GOOD)
+    document["models"]["foo"]["gpus"]["V100"]["knots"][0]["start_s"] = 7.5
+    with pytest.raises(InputError, match=r"models\.foo\.gpus\.V100: must have start_s in each knot or in none"):
+        add(file, document)

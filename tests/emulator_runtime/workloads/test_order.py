@@ -14,7 +14,7 @@ from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 from emulator_runtime.ipc.fields import MAX_NS
 from emulator_runtime.ipc.frames import decode_body, encode
-from emulator_runtime.workloads.order import RunOrder
+from emulator_runtime.workloads.order import ProgramOrder, RunOrder
 
 names = st.text(max_size=20)
 seconds = st.floats(0, 1e8)
@@ -180,3 +180,27 @@ def test_work_that_no_profile_has():
     nowhere = RunOrder.from_message(ORDER.to_message() | {"gpu_type": "Tesla-T4"})
     with pytest.raises(InputError, match="resnet50 has no profile on Tesla-T4"):
         nowhere.step_times(nowhere.profile_table())
+
+
+PROGRAM = {"words": ["python", "train.py"], "variables": {"A": "b"}, "resumes": True}
+
+
+def test_a_program_goes_along():
+    found = RunOrder.from_message(ORDER.to_message() | {"program": PROGRAM})
+    assert found.program == ProgramOrder(("python", "train.py"), {"A": "b"}, resumes=True)
+    assert RunOrder.from_message(found.to_message()) == found
+    assert ORDER.program is None and "program" not in ORDER.to_message()
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({"words": []}, "words"),
+        ({"words": "python"}, "words"),
+        ({"variables": {"A": 1}}, "A"),
+        ({"variables": 1}, "variables"),
+    ],
+)
+def test_a_bad_program_is_named(members, field):
+    with pytest.raises(ProtocolError, match=f"field '{field}'"):
+        RunOrder.from_message(ORDER.to_message() | {"program": PROGRAM | members})

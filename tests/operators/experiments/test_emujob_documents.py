@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, Program, TimedWork
+from emulator_runtime.domain.json_document import Field
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import GIB
+from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments.emujobs import RunTarget, emujob_document, names_of
 from operators.objects.emujob import parse_spec
 
@@ -105,3 +109,59 @@ def test_any_names_become_labels_of_their_own(names: list[str]) -> None:
     found = list(names_of([job(name, row) for row, name in enumerate(names)]).values())
     assert len(set(found)) == len(names)
     assert all(re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", name) for name in found)
+
+
+# --- profiles and programs ----------------------------------------------------------------------------------------------
+
+KNOTS = {"knots": [{"batch": 16, "forward_s": 0.1, "backward_s": 0.2, "start_s": 3.5}]}
+MINE = {
+    "sample_bytes": 0,
+    "memory": {"knots": [{"batch": 16, "peak_bytes": 3 * GIB, "persistent_bytes": GIB}]},
+    "gpus": {V100: KNOTS},
+}
+PROFILES = ProfileTable.bundled().with_models(Field("", "", {"mine": MINE, "unused": MINE}))
+TRAINED = {"configurations": (ON_GPU,), "work": {"gpu": ModelWork("mine", 16)}}
+
+
+def test_a_job_brings_the_profiles_that_are_not_bundled() -> None:
+    to = replace(TO, profiles=PROFILES)
+    spec = emujob_document(job(**TRAINED), "a", to)["spec"]
+    assert spec["profiles"] == {"mine": MINE} and "program" not in spec and "image" not in spec
+    assert parse_spec("exp-1", "a", spec).own_profiles == {"mine": MINE}
+    bundled = emujob_document(job(configurations=(ON_GPU,), work={"gpu": ModelWork("resnet50", 16)}), "a", to)
+    assert "profiles" not in bundled["spec"]
+    assert "profiles" not in emujob_document(job(**TRAINED), "a", TO)["spec"]
+
+
+def test_a_bundled_model_with_other_times_is_brought_too() -> None:
+    changed = PROFILES.with_models(Field("", "", {"resnet50": {"gpus": {V100: KNOTS}}}))
+    work = {"gpu": ModelWork("resnet50", 16)}
+    spec = emujob_document(job(configurations=(ON_GPU,), work=work), "a", replace(TO, profiles=changed))["spec"]
+    assert parse_spec("exp-1", "a", spec).own_profiles["resnet50"]["gpus"][V100] == KNOTS
+
+
+def test_gpu_types_that_clusters_do_not_know_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    lab = {"Lab-GPU": {"memory_bytes": 8 * GIB, "host_link_bytes_per_s": 1e9}}
+    path.write_text(json.dumps({"gpus": lab, "models": {"mine": {**MINE, "gpus": {"Lab-GPU": KNOTS}}}}))
+    to = replace(TO, profiles=ProfileTable.bundled().with_file(path))
+    with pytest.raises(InputError, match=r"job 'a': model: mine has times on Lab-GPU, which clusters don't know"):
+        emujob_document(job(**TRAINED), "a", to)
+
+
+def test_a_program_goes_with_its_image_and_files() -> None:
+    program = Program(("python3", "train.py", "--steps={steps}"), resumes=True, image="torch:1")
+    document = emujob_document(
+        job(**TRAINED, program=program), "a", replace(TO, profiles=PROFILES, program_files="files")
+    )
+    spec = parse_spec("exp-1", "a", document["spec"])
+    assert spec.program is not None and spec.image == "torch:1"
+    assert (spec.program.command, spec.program.files, spec.program.resumes) == (program.command, "files", True)
+    assert document["spec"]["native"]["requests"]["cpu"] == "100m"
+    without = emujob_document(job(**TRAINED, program=program), "a", replace(TO, profiles=PROFILES))
+    assert "files" not in without["spec"]["program"]
+
+
+def test_a_program_needs_an_image() -> None:
+    with pytest.raises(InputError, match=r"job 'a': image: is missing: a program on Kubernetes needs an image"):
+        emujob_document(job(**TRAINED, program=Program(("true",))), "a", TO)

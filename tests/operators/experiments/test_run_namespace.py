@@ -13,6 +13,7 @@ from operators.experiments.controller.runner_job import RunnerSettings
 from operators.experiments.executor import limit_s
 from operators.experiments.runner.runner import remove_leftovers
 from operators.kube.api import (
+    CONFIG_MAP,
     EMUJOB,
     EXPERIMENT,
     NAMESPACE,
@@ -120,3 +121,10 @@ def test_what_does_not_heal_is_not_tried_again(world: Any) -> None:
 
 def test_a_run_may_take_three_times_as_long_as_predicted() -> None:
     assert (limit_s(0.0), limit_s(100.0)) == (600.0, 900.0)
+
+
+def test_the_files_of_programs_are_in_the_namespace(world: Any) -> None:
+    asyncio.run(run_namespace.create(world.api(), "exp-1", "1f"))
+    asyncio.run(run_namespace.add_program_files(world.api(), "exp-1", {"train.py": "print(1)"}))
+    stored = world.stored(CONFIG_MAP, "exp-1/program-files")
+    assert stored["data"] == {"train.py": "print(1)"} and stored["immutable"] is True

@@ -373,3 +373,35 @@ def test_usage_and_mistakes_of_the_program(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(program.signal, "signal", lambda _number, _handler: None)
     assert program.main([]) == 64
     assert "EMUGPU_EXPERIMENT_NAMESPACE: is missing" in capsys.readouterr().err
+
+
+# --- profiles and programs ----------------------------------------------------------------------------------------------
+
+MINE = {
+    "sample_bytes": 0,
+    "memory": {"knots": [{"batch": 16, "peak_bytes": 10**9, "persistent_bytes": 10**8}]},
+    "gpus": {"V100": {"knots": [{"batch": 16, "forward_s": 1, "backward_s": 2}]}},
+}
+TRAINED = "job_id,user,model,batch_size,steps{}\na,u,mine,16,100{}\nb,u,mine,16,60{}\n"
+
+
+def test_an_experiment_has_profiles_of_its_own(
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
+) -> None:
+    profiles = json.dumps({"models": {"mine": MINE}})
+    cluster.put(CONFIG_MAP, {"metadata": {"name": "c", "namespace": "lab"}, "data": {"mine.json": profiles}})
+    source = {"configMapKeyRef": {"name": "c", "key": "mine.json"}}
+    put_experiment(cluster, workload={"inline": TRAINED.format("", "", "")}, profiles=source)
+    attempt()
+    assert observed.settings[0].predicted["a"] == pytest.approx(302.35, abs=1)
+
+
+def test_an_experiment_runs_no_programs(
+    cluster: Any, observed: Observed, attempt: Callable[..., ExperimentStatus]
+) -> None:
+    profiles = {"inline": json.dumps({"models": {"mine": MINE}})}
+    workload = TRAINED.format(",program,image", ",true,torch:1", ",,")
+    put_experiment(cluster, workload={"inline": workload}, profiles=profiles)
+    with pytest.raises(InputError, match=r"spec.workload: job 'a' runs a program; programs run with `emugpu compare"):
+        attempt()
+    assert not observed.settings

@@ -21,7 +21,8 @@
  *     11 COMMUNICATOR    uint32 number, int32 rank, uint32 ranks, uint32 0, char key[16]; then of each rank uint64 host, char uuid[16]
  *     12 COLLECTIVE      uint32 communicator, uint32 operation (nccl/link_model.h), uint64 number, uint64 bytes, uint32 peers, uint32 0;
  *                        then of each peer int32 rank, uint32 0, uint64 bytes sent, uint64 bytes received
- *     13 DEVICE          char uuid[16], uint64 bytes of memory, uint64 bytes of a context, uint32 bytes, uint32 0; then its GPU type
+ *     13 DEVICE          char uuid[16], uint64 bytes of memory, uint64 bytes of a context, uint32 bytes, uint32 0; then its GPU type.
+ *                        Its time is that of the process's beginning, which is negative (0: not known)
  *     14 END             nothing: the process ended by itself
  *
  * A tag of 0, or the end of the file, is the end of the records. The file is mapped, and a tag is written when its record is complete, so a
@@ -40,6 +41,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's byte order");
@@ -149,11 +151,39 @@ static int32_t rank_of_process(void) {
     return -1;
 }
 
-static void describe_device(const emu_device_info *device) {
+/* The text of a small file of the process's; empty if it can't be read. */
+static void read_text(const char *path, char *text, size_t room) {
+    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = opened < 0 ? -1 : read(opened, text, room - 1);
+    text[length < 0 ? 0 : length] = '\0';
+    if (opened >= 0)
+        close(opened);
+}
+
+/* How long ago the process began, without the time for which its first thread was ready and had no core (proc_pid_stat(5),
+ * proc_pid_schedstat(5)); 0 if the system doesn't say. */
+static int64_t age_ns(void) {
+    char stat[1024], delays[80];
+    read_text("/proc/self/stat", stat, sizeof stat);
+    read_text("/proc/self/schedstat", delays, sizeof delays);
+    const char *at = strrchr(stat, ')'); /* the program's name may have blanks */
+    for (int field = 2; at != NULL && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    struct timespec now;
+    long ticks = sysconf(_SC_CLK_TCK);
+    if (at == NULL || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0)
+        return 0;
+    int64_t began = (int64_t)(strtod(at, NULL) / (double)ticks * 1e9), age = now.tv_sec * INT64_C(1000000000) + now.tv_nsec - began;
+    const char *delay = strchr(delays, ' ');
+    age -= delay == NULL ? 0 : strtoll(delay, NULL, 10);
+    return age > 0 ? age : 0;
+}
+
+static void describe_device(const emu_device_info *device, int64_t process_began_ns) {
     device_body body = {.memory_bytes = device->memory_bytes, .context_bytes = device->context_bytes,
                         .bytes = (uint32_t)strlen(device->gpu_type)};
     memcpy(body.uuid, device->uuid_bytes, sizeof body.uuid);
-    put((head){.tag = DEVICE, .device = (uint8_t)device->index}, &body, sizeof body, device->gpu_type, body.bytes);
+    put((head){.tag = DEVICE, .device = (uint8_t)device->index, .at_ns = process_began_ns}, &body, sizeof body, device->gpu_type, body.bytes);
 }
 
 /* When the process first uses a device: many processes of a program only count them. */
@@ -173,8 +203,9 @@ static bool ready(void) {
     began_ns = wait_began_ns = host_ns();
     waited_ns = last_at_ns = 0;
     append_bytes(&header, sizeof header);
+    int64_t process_began_ns = -age_ns();
     for (int i = 0; i < settings.device_count; i++)
-        describe_device(&settings.devices[i]);
+        describe_device(&settings.devices[i], process_began_ns);
     return record_on;
 }
 

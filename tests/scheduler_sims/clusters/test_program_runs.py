@@ -1,0 +1,139 @@
+"""Programs in the simulator: each run takes its start-up time, a stop comes at once, and most programs begin anew after it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import device_uuid
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, Program
+from emulator_runtime.domain.units import to_ns
+from emulator_runtime.profiles.table import ProfileTable
+from scheduler_sims.clusters.base import Start
+from scheduler_sims.clusters.local import LocalOptions, check_programs
+from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+from scheduler_sims.testing import Node
+
+S = 1_000_000_000
+T4 = "Tesla-T4"
+KNOT = {"batch": 8, "forward_s": 0.25, "backward_s": 0.75, "start_s": 5.0}
+MINE = {
+    "sample_bytes": 0,
+    "memory": {"knots": [{"batch": 8, "peak_bytes": 10**9, "persistent_bytes": 10**8}]},
+    "gpus": {"T4": {"knots": [KNOT]}},
+}
+
+
+@pytest.fixture
+def profiles(tmp_path):
+    """A step of `mine` takes a second, and a run 5 seconds beside its steps."""
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"models": {"mine": MINE}}), encoding="utf-8")
+    return ProfileTable.bundled().with_file(path)
+
+
+def job(*, resumes=False, starts=True):
+    configuration = Configuration("gpu", 1, 1000, gpu_types=(T4,))
+    work = ModelWork("mine", 8, starts=starts)
+    program = Program(("python", "train.py"), resumes) if starts else None
+    return JobSpec("a", "u", 0.0, 10, (configuration,), {"gpu": work}, 0, program=program)
+
+
+class Driven:
+    """A simulated cluster, driven without a loop."""
+
+    def __init__(self, cluster, spec):
+        self.cluster, self.spec = cluster, spec
+
+    def start(self, steps_done=0, milli=1000):
+        share = DeviceShare(device_uuid("n1", 0), T4, milli)
+        allocation = Allocation("gpu", (TaskPlacement("n1", (share,), 1000),))
+        self.cluster.start(Start(self.spec, allocation, self.cluster.now_ns(), steps_done))
+
+    def wait(self, until_s=None):
+        events = self.cluster.wait(None if until_s is None else to_ns(until_s))
+        return [(event.at_ns / S, str(event.what), event.steps_done) for event in events]
+
+
+@pytest.fixture
+def drive(cluster_spec, profiles):
+    def drive(spec, sharing=None, **costs):
+        node = Node("n1", gpus=1)
+        nodes = cluster_spec([node], **costs)
+        if sharing:
+            nodes = replace(nodes, nodes=tuple(replace(each, sharing=sharing) for each in nodes.nodes))
+        truth = WorkloadTruth(Workload("w", (spec,), profiles), nodes)
+        return Driven(SimulatedCluster(truth, nodes.costs), spec)
+
+    return drive
+
+
+def test_a_run_takes_its_start_and_its_steps(drive):
+    at = drive(job())
+    at.start()
+    assert at.wait() == [(0.0, "started", 0)]
+    at.wait(7.5)
+    assert at.cluster.steps_done("a") == 2
+    assert at.wait() == [(15.0, "finished", 10)]
+
+
+def test_emulated_training_of_the_same_model_has_no_start(drive):
+    at = drive(job(starts=False))
+    at.start()
+    at.wait()
+    assert at.wait() == [(10.0, "finished", 10)]
+
+
+@pytest.mark.parametrize(("resumes", "kept", "end_s"), [(False, 0, 27.5), (True, 2, 25.5)])
+def test_a_stop_comes_in_the_middle_of_a_step(drive, resumes, kept, end_s):
+    at = drive(job(resumes=resumes), stop_s=5)
+    at.start()
+    at.wait()
+    at.wait(7.5)
+    at.cluster.stop("a")
+    assert at.wait() == [(12.5, "stopped", kept)]
+    at.start(steps_done=kept)
+    at.wait()
+    assert at.wait() == [(end_s, "finished", 10)], "it starts again, and does what it hasn't kept"
+
+
+def test_a_stop_before_the_first_step(drive):
+    at = drive(job(resumes=True))
+    at.start()
+    at.wait()
+    at.wait(3)
+    at.cluster.stop("a")
+    assert at.wait() == [(3.0, "stopped", 0)]
+
+
+def test_on_a_shared_device_a_program_starts_and_begins_anew_as_well(drive):
+    at = drive(job(), sharing="fifo")
+    at.start()
+    at.wait()
+    at.wait(7.5)
+    at.cluster.stop("a")
+    assert at.wait() == [(8.0, "stopped", 0)], "the device ends the step that it has begun"
+    at.start()
+    at.wait()
+    assert at.wait() == [(23.0, "finished", 10)]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (LocalOptions(warp=True), r"--warp: job 'a' runs a program, whose own work takes real time; leave --warp out"),
+        (LocalOptions(speed=2.0), r"--speed: job 'a' runs a program"),
+        (LocalOptions(realtime=True), r"--realtime: job 'a' runs a program"),
+    ],
+)
+def test_programs_need_real_time(options, error):
+    with pytest.raises(InputError, match=error):
+        check_programs([job()], options)
+    check_programs([job(starts=False)], options)
+    check_programs([job()], LocalOptions())
