@@ -55,7 +55,8 @@ class RankPrediction:
     """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
     COMPUTE, MEMORY, LAUNCH, COMMUNICATION, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time that the
     device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are anchored.
-    `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates."""
+    `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates. `stands_for`: how many
+    ranks of the job do the same, itself among them."""
 
     rank: int
     total_s: float
@@ -66,6 +67,7 @@ class RankPrediction:
     factor: float | None
     memory_bytes: Mapping[int, int]
     source_s: Mapping[str, float]
+    stands_for: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,14 @@ class Prediction:
 
     @property
     def mfu(self) -> float | None:
-        """Mean over the ranks."""
-        known = [rank.mfu for rank in self.ranks if rank.mfu is not None]
-        return sum(known) / len(known) if len(known) == len(self.ranks) else None
+        """Mean over the job's ranks."""
+        known = [rank.mfu * rank.stands_for for rank in self.ranks if rank.mfu is not None]
+        return sum(known) / self.world_size if len(known) == len(self.ranks) else None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, also those that others stand for."""
+        return sum(rank.stands_for for rank in self.ranks)
 
     @property
     def memory_bytes(self) -> int:
@@ -109,9 +116,12 @@ class Prediction:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Where the time of a step goes, mean over the ranks."""
+        """Where the time of a step goes, mean over the job's ranks."""
         parts = dict.fromkeys(part for rank in self.ranks for part in rank.seconds)
-        return {part: sum(rank.seconds.get(part, 0.0) for rank in self.ranks) / len(self.ranks) for part in parts}
+        return {
+            part: sum(rank.seconds.get(part, 0.0) * rank.stands_for for rank in self.ranks) / self.world_size
+            for part in parts
+        }
 
     @property
     def bound(self) -> str:
@@ -233,6 +243,7 @@ class _RankReport:
             factor=self.estimator.factor if isinstance(self.estimator, Anchored) else None,
             memory_bytes={device: peak + context_bytes for device, peak in self.run.memory_peaks.items()},
             source_s=sources,
+            stands_for=self.run.trace.stands_for,
         )
 
     def _steady(self, steps: Steps) -> tuple[Interval, int]:
