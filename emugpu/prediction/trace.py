@@ -1,8 +1,11 @@
 """`emugpu trace`: record what an unmodified CUDA program asks of its GPUs, such as `emugpu trace -- python train.py`.
 
-With --world-size it is the launcher of a job whose ranks needn't all run: `emugpu trace --world-size 512 --layout tp=8,dp=4 -- python
-train.py` starts one rank for each pipeline stage; without --layout, a rank that repeats another one is stopped. The program runs once, on emulated GPUs whose work takes no time. What it launches, copies, waits for and communicates, with the
+The program runs once, on emulated GPUs whose work takes no time. What it launches, copies, waits for and communicates, with the
 host's time in between, is written into a folder, by which its time on other GPUs is predicted (docs/prediction.md).
+
+With --world-size, it is the launcher of a job whose ranks needn't all run, such as
+`emugpu trace --world-size 512 --layout tp=8,pp=16 -- python train.py`: with --layout, one rank of each pipeline stage runs;
+without, a rank that repeats another one is stopped.
 exit codes: 2 if the program can't be started or uses no GPU, else the program's (128 and a signal's number if that ended it).
 """
 
@@ -66,15 +69,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="table",
         help="of the summary; with json the program's output goes to standard error (default: table)",
     )
-    parser.add_argument("--world-size", type=int, metavar="N", help="ranks of the job; only those that differ are recorded")
+    parser.add_argument(
+        "--world-size", type=int, metavar="N", help="ranks of the job; only those that differ are recorded"
+    )
     parser.add_argument(
         "--gpus-per-node", type=int, default=8, metavar="N", help="of such a job, also what a rank sees (default: 8)"
     )
     parser.add_argument(
-        "--layout", metavar="AXES", help="of such a job, such as tp=8,pp=64,dp=6: one rank of each pipeline stage is recorded"
+        "--layout",
+        metavar="AXES",
+        help="of such a job, such as tp=8,pp=64,dp=6: one rank of each pipeline stage is recorded",
     )
     parser.add_argument(
-        "--layout-order", default=ORDER, metavar="ORDER", help=f"axes of the layout, the fastest first (default: {ORDER})"
+        "--layout-order",
+        default=ORDER,
+        metavar="ORDER",
+        help=f"axes of the layout, the fastest first (default: {ORDER})",
     )
     parser.add_argument(
         "--at-once", type=int, metavar="N", help="so many ranks of such a job run at a time (default: the cores)"

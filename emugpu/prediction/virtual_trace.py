@@ -1,4 +1,4 @@
-"""Starts the ranks of a job that differ, each as if all others were there (`emugpu trace --world-size`), and says who stands for whom."""
+"""Starts the ranks of a job that differ, each as if all others were there (`emugpu trace --world-size`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from emulator_runtime.prediction.represented import VirtualRanks
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
 from emulator_runtime.virtual_ranks import hooks_folder
 from emulator_runtime.virtual_ranks.layout import Layout
-from emulator_runtime.virtual_ranks.repetition import Reference, Rolling, differs, reference, repeated, rolling
+from emulator_runtime.virtual_ranks.repetition import Reference, differs, reference, repeated, rolling
 
 OBJECTS = "objects"
 """The folder of what ranks leave for each other, within the trace's folder."""
@@ -72,8 +72,10 @@ Environment = Callable[[int], Mapping[str, str]]
 """That of a rank, by which it finds the emulated libraries; its records are in files rank-RANK-*.records."""
 
 
-def run_job(job: Job, command: Sequence[str], path: str, environ: Environment, folder: Path, *, silent: bool) -> Outcome:
-    """Runs ranks of the program `path`, `job.at_once` at a time, and leaves the records of those that stand for others in `folder`.
+def run_job(
+    job: Job, command: Sequence[str], path: str, environ: Environment, folder: Path, *, silent: bool
+) -> Outcome:
+    """Runs ranks of the program `path`, `job.at_once` at a time; the records of those that stand for others stay in `folder`.
 
     The first rank's output is the command's; that of the others is in files of the folder. Raises InputError and OSError.
     """
@@ -102,7 +104,7 @@ class _Runner:
     references: list[Reference] = field(default_factory=list)
     stands_for: dict[int, list[int]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
-    interrupted: bool = False
+    interrupted: int = 0
 
     def run(self) -> Outcome:
         layout = self.job.layout.stands_for() if self.job.layout else None
@@ -110,7 +112,9 @@ class _Runner:
         waiting = deque(sorted(layout) if layout else range(self.job.world_size))
         (self.folder / OBJECTS).mkdir(exist_ok=True)
         status = 0
-        before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        before = {
+            number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
         try:
             while (waiting or self.running) and status == 0 and not self.interrupted:
                 while waiting and len(self.running) < self.job.at_once:
@@ -123,12 +127,12 @@ class _Runner:
             for number, handler in before.items():
                 signal.signal(number, handler)
         if self.interrupted:
-            status = status or 128 + signal.SIGINT
+            status = status or 128 + self.interrupted
         known = {rank: tuple(ranks) for rank, ranks in sorted(self.stands_for.items())}
         return Outcome(status, VirtualRanks(self.job.world_size, self.job.gpus_per_node, known))
 
-    def _interrupt(self, _number: int, _frame: object) -> None:
-        self.interrupted = True
+    def _interrupt(self, number: int, _frame: object) -> None:
+        self.interrupted = number
 
     # ---- processes
 
@@ -171,7 +175,12 @@ class _Runner:
                     return status if status > 0 else 128 - status
                 if layout is None:
                     self._judge(one, ended=True)
-            elif layout is None and self.references and not one.differs and monotonic_ns() > one.compared_ns + _COMPARE_NS:
+            elif (
+                layout is None
+                and self.references
+                and not one.differs
+                and monotonic_ns() > one.compared_ns + _COMPARE_NS
+            ):
                 one.compared_ns = monotonic_ns()
                 self._judge(one, ended=False)
         return 0

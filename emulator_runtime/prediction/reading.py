@@ -15,7 +15,6 @@ from typing import Any
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.files import write_whole
-from emulator_runtime.prediction.represented import Communicators, VirtualRanks
 from emulator_runtime.prediction.records import (
     Await,
     Collective,
@@ -31,6 +30,7 @@ from emulator_runtime.prediction.records import (
     Trace,
     Work,
 )
+from emulator_runtime.prediction.represented import Communicators, VirtualRanks
 
 MANIFEST = "trace.json"
 SUFFIX = ".records"
@@ -65,8 +65,8 @@ _DEVICE = struct.Struct("<16sQQII")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """How a trace was recorded. `exit_status`: the program's; None while it runs, or if the recording was killed. `virtual`: which
-    ranks stand for others, if not all were recorded."""
+    """How a trace was recorded. `exit_status`: the program's; None while it runs, or if the recording was killed. `virtual`:
+    which ranks stand for others, if not all were recorded."""
 
     command: tuple[str, ...]
     gpu_type: str
@@ -74,7 +74,6 @@ class Manifest:
     exit_status: int | None = None
     version: int = VERSION
     virtual: VirtualRanks | None = None
-
 
     def document(self) -> dict[str, Any]:
         """As in trace.json."""

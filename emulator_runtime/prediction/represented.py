@@ -1,8 +1,8 @@
 """Ranks that stand for others: a job of which only the ranks were recorded that differ (`emugpu trace --world-size`).
 
-A recorded rank's communicators name all their members by rank. `communicator_of` says which recorded rank stands for each, so that
-the replay brings together recorded ranks only. Example: 4 pipeline stages of 8 ranks each are 4 traces; an all-reduce among the
-ranks of a stage needs its own trace only, a message to the next stage the trace that stands for it.
+A recorded rank's communicators name all their members by rank. `communicator_of` says which recorded rank stands for each, so
+that the replay brings together recorded ranks only. Example: 4 pipeline stages of 8 ranks each are 4 traces; an all-reduce among
+the ranks of a stage needs its own trace only, a message to the next stage the trace that stands for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A declared layout of a job's ranks, such as tp=8,pp=64,dp=6: which of them do the same.
 
-Ranks are numbered with the first axis of the order fastest, as Megatron and PyTorch's device meshes do. The ranks of a pipeline stage
-do the same; those of different stages don't.
+Ranks are numbered with the first axis of the order fastest, as Megatron and PyTorch's device meshes do. The ranks of a pipeline
+stage do the same; those of different stages don't.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ BENCHMARKS = (
     "cuda_costs",
     "prediction_speed",
     "prediction_accuracy",
+    "megatron_table",
 )
 
 

@@ -82,7 +82,12 @@ def patch(c10d: Any, mail: Mail) -> None:
     calls = _Calls(c10d, mail)
 
     def broadcast_object_list(
-        object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None, **more: Any
+        object_list: list[Any],
+        src: int | None = None,
+        group: Any = None,
+        device: Any = None,
+        group_src: int | None = None,
+        **more: Any,
     ) -> None:
         if c10d._rank_not_in_group(group):
             return
@@ -111,14 +116,24 @@ def patch(c10d: Any, mail: Mail) -> None:
         scatter_object_output_list[0] = inputs[c10d.get_rank(group)]
 
     def send_object_list(
-        object_list: Any, dst: int | None = None, group: Any = None, device: Any = None, group_dst: int | None = None, **more: Any
+        object_list: Any,
+        dst: int | None = None,
+        group: Any = None,
+        device: Any = None,
+        group_dst: int | None = None,
+        **more: Any,
     ) -> None:
         if not c10d._rank_not_in_group(group):
             receiver = calls.rank(dst, group, group_dst)
             mail.leave(calls.key("send", group, c10d.get_rank(), receiver), list(object_list))
 
     def recv_object_list(
-        object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None, **more: Any
+        object_list: list[Any],
+        src: int | None = None,
+        group: Any = None,
+        device: Any = None,
+        group_src: int | None = None,
+        **more: Any,
     ) -> int:
         if c10d._rank_not_in_group(group):
             return -1
@@ -130,7 +145,9 @@ def patch(c10d: Any, mail: Mail) -> None:
         if not c10d._rank_not_in_group(group):
             object_list[:] = _copies(obj, len(object_list))
 
-    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: Any = None, group: Any = None, **more: Any) -> None:
+    def gather_object(
+        obj: Any, object_gather_list: list[Any] | None = None, dst: Any = None, group: Any = None, **more: Any
+    ) -> None:
         if object_gather_list is not None and not c10d._rank_not_in_group(group):
             object_gather_list[:] = _copies(obj, len(object_gather_list))
 

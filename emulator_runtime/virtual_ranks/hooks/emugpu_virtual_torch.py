@@ -1,10 +1,10 @@
 """Makes torch.distributed believe that all ranks of a job are there (`emugpu trace --world-size`).
 
-The other ranks aren't asked for anything: each process group has a store of its own in this process, which answers at once, and Gloo
-gives way to PyTorch's group that communicates nothing. The emulated NCCL, which does the same for tensors on GPUs, is told the members
-of each group, so that the records name them.
+The other ranks aren't asked for anything: each process group has a store of its own in this process, which answers at once, and
+Gloo gives way to PyTorch's group that communicates nothing. The emulated NCCL, which does the same for tensors on GPUs, is told the
+members of each group, so that the records name them.
 
-It runs in the program's Python, so it needs nothing but that, and nothing happens before the program itself imports torch.distributed.
+It runs in the program's Python, so it needs nothing but that; nothing happens before the program itself imports torch.distributed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def patch(c10d: Any) -> None:
 
 
 def name_group(unique_id: bytes, name: str, ranks: Sequence[int]) -> bytes:
-    """Tell the emulated NCCL for which ranks of the job a unique id is, and under which name; zeros become an id. Answers the id."""
+    """Tell the emulated NCCL the name of a unique id's group and its ranks in the job. Zeros become an id; answers the id."""
     nccl = ctypes.CDLL("libnccl.so.2")
     content = ctypes.create_string_buffer(unique_id, _UNIQUE_ID_BYTES)
     status = nccl.emugpuNameGroup(content, name.encode(), (ctypes.c_int * len(ranks))(*ranks), len(ranks))
@@ -173,7 +173,12 @@ def _patch_groups(c10d: Any, store_class: Any) -> None:
         start(backend, None, timeout, size, own, new_store("start", list(range(size))), *rest, **more)
 
     def split_group(
-        parent_pg: Any = None, split_ranks: Any = None, timeout: Any = None, pg_options: Any = None, *rest: Any, **more: Any
+        parent_pg: Any = None,
+        split_ranks: Any = None,
+        timeout: Any = None,
+        pg_options: Any = None,
+        *rest: Any,
+        **more: Any,
     ) -> Any:
         members = c10d.get_process_group_ranks(parent_pg if parent_pg is not None else c10d.GroupMember.WORLD)
         for places in split_ranks or ():

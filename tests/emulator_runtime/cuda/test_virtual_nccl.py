@@ -46,7 +46,8 @@ def alone(tmp_path: Path) -> Alone:
 
 
 def test_collectives_complete_at_once_with_the_rank_own_data(alone: Alone) -> None:
-    found = alone("""
+    found = alone(
+        """
     comm = join(library.unique_id(), 4, 1)
     own = lambda *values: comm.buffer(INT32, values)
     def given(name, values, size, *more):
@@ -64,7 +65,8 @@ def test_collectives_complete_at_once_with_the_rank_own_data(alone: Alone) -> No
         reduced=given("ncclReduce", [5], 1, 1, INT32, SUM, ctypes.c_int(1)),
         elsewhere=given("ncclReduce", [5], 1, 1, INT32, SUM, ctypes.c_int(0)),
     )
-    """.replace("\n    ", "\n"))
+    """.replace("\n    ", "\n")
+    )
     assert found == {
         "sum": [4, 8],
         "average": [3, 5],
@@ -79,7 +81,8 @@ def test_collectives_complete_at_once_with_the_rank_own_data(alone: Alone) -> No
 
 
 def test_messages_to_absent_ranks_complete(alone: Alone, tmp_path: Path) -> None:
-    found = alone("""
+    found = alone(
+        """
     comm = join(library.unique_id(), 4, 1)
     buffer, other = comm.buffer(INT32, [3]), comm.buffer(INT32, [7])
     library.nccl.ncclGroupStart()
@@ -88,7 +91,8 @@ def test_messages_to_absent_ranks_complete(alone: Alone, tmp_path: Path) -> None
     library.nccl.ncclGroupEnd()
     comm.synchronize()
     report(received=other.values(), error=comm.async_error())
-    """.replace("\n    ", "\n"))
+    """.replace("\n    ", "\n")
+    )
     assert found == {"received": [7], "error": 0}
     (path,) = tmp_path.glob("*.records")
     (exchange,) = [record for record in read_process(path).records if isinstance(record, Collective)]
@@ -96,7 +100,7 @@ def test_messages_to_absent_ranks_complete(alone: Alone, tmp_path: Path) -> None
 
 
 def test_groups_have_the_same_key_in_each_process_and_the_ranks_of_the_job(alone: Alone, tmp_path: Path) -> None:
-    """Rank 1's process gets the id from its helper, as the group's first rank isn't there to make it; rank 3's makes one itself."""
+    """The first one's process makes the unique id; the other's gets one from its helper, as the first one isn't there to give it."""
     code = """
     comm = join(named("stage", 1, 3{first}), 2, {rank})
     buffer = comm.buffer(FLOAT32, [1.0] * 8)
@@ -115,43 +119,53 @@ def test_groups_have_the_same_key_in_each_process_and_the_ranks_of_the_job(alone
 
 
 def test_members_without_a_name_are_all_of_the_job_or_unknown(alone: Alone, tmp_path: Path) -> None:
-    alone("""
+    alone(
+        """
     for ranks in (4, 2):
         comm = join(library.unique_id(), ranks, 1)
         buffer = comm.buffer(FLOAT32, [1.0])
         comm.call("ncclAllReduce", buffer, buffer, 1, FLOAT32, SUM)
     report()
-    """.replace("\n    ", "\n"))
+    """.replace("\n    ", "\n")
+    )
     (path,) = tmp_path.glob("*.records")
     members = [[rank for rank, _ in one.members] for one in read_process(path).communicators.values()]
     assert members == [[0, 1, 2, 3], [UNKNOWN, UNKNOWN]]
 
 
 def test_a_split_has_the_color_of_the_rank_itself(alone: Alone) -> None:
-    found = alone("""
+    found = alone(
+        """
     comm = join(library.unique_id(), 4, 1)
     made = ctypes.c_void_p()
     status = library.nccl.ncclCommSplit(comm.handle, 3, 0, ctypes.byref(made), None)
     part = Communicator(library, made, 0)
     report(status=status, rank=part.fact("ncclCommUserRank"), ranks=part.fact("ncclCommCount"))
-    """.replace("\n    ", "\n"))
+    """.replace("\n    ", "\n")
+    )
     assert found == {"status": 0, "rank": 1, "ranks": 4}
 
 
 def test_thousands_of_ranks_join_at_once(alone: Alone) -> None:
-    found = alone("""
+    found = alone(
+        """
     comm = join(named("all", *range(3072)), 3072, 1)
     buffer = comm.buffer(INT64, [2])
     comm.call("ncclAllReduce", buffer, buffer, 1, INT64, SUM)
     report(sum=buffer.values())
-    """.replace("\n    ", "\n"), world=3072)
+    """.replace("\n    ", "\n"),
+        world=3072,
+    )
     assert found == {"sum": [6144]}
 
 
 def test_only_virtual_ranks_name_groups(alone: Alone) -> None:
-    found = alone("""
+    found = alone(
+        """
     id = UniqueId()
     ranks = (ctypes.c_int * 1)(0)
     report(statuses=[name_group(ctypes.byref(id), b"name", ranks, 1), name_group(None, b"name", ranks, 1)])
-    """.replace("\n    ", "\n"), world=0)
+    """.replace("\n    ", "\n"),
+        world=0,
+    )
     assert found == {"statuses": [4, 4]}

@@ -11,10 +11,9 @@ import pytest
 from emulator_runtime.domain.errors import DeadlockError, InputError
 from emulator_runtime.prediction.links import Links
 from emulator_runtime.prediction.reading import Manifest, read_manifest, write_manifest
-from emulator_runtime.prediction.records import Collective, Communicator
+from emulator_runtime.prediction.records import Collective, Communicator, Trace
 from emulator_runtime.prediction.represented import UNKNOWN, Communicators, VirtualRanks, ranges_of, ranges_text
 from emulator_runtime.prediction.simulation import simulate
-from emulator_runtime.prediction.records import Trace
 from tests.support.traces import Host, Stated, run, times
 
 STAGES = VirtualRanks(8, 4, {0: (0, 1, 2, 3), 4: (4, 5, 6, 7)})
@@ -81,7 +80,7 @@ def test_a_ring_within_a_trace_meets_itself() -> None:
 
 
 def test_traces_meet_in_communicators_that_are_alike() -> None:
-    """Ranks 0 and 5 stand for the even and the odd ones. Rank 0 is in the pair (0, 1), rank 5 in the pair (4, 5): the same for both."""
+    """Ranks 0 and 5 stand for the even and the odd ones. Rank 0 is in the pair (0, 1), rank 5 in (4, 5): the same for both."""
     virtual = VirtualRanks(8, 8, {0: (0, 2, 4, 6), 5: (1, 3, 5, 7)})
     one, other = host(0, (0, 1), virtual=virtual), host(5, (4, 5), virtual=virtual)
     other.at = 40

@@ -52,7 +52,9 @@ def test_an_earlier_difference_shows_in_all_that_follows() -> None:
 
 def test_one_that_has_ended_must_have_done_all() -> None:
     assert repeated(prints(steps(STEPS - 1)), [finished(steps())], ended=True) is None
-    assert repeated(prints(steps()), [finished(steps(first="other"), rank=3), finished(steps(), rank=7)], ended=True) == 7
+    assert (
+        repeated(prints(steps()), [finished(steps(first="other"), rank=3), finished(steps(), rank=7)], ended=True) == 7
+    )
 
 
 def test_collectives_count_by_bytes_and_by_the_structure_of_their_communicator() -> None:
