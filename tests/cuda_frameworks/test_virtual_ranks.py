@@ -13,7 +13,7 @@ import pytest
 
 from emulator_runtime.prediction.prediction import Prediction, Predictor
 from emulator_runtime.prediction.reading import read_manifest, read_trace
-from tests.support.predicted_programs import FOLDER
+from tests.support.predicted_programs import FOLDER, Figures, Program, predicted
 from tests.support.torch_releases import TorchRelease
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(600)]
@@ -35,13 +35,13 @@ def prediction(folder: Path) -> Prediction:
     return Predictor(read_trace(folder)).predict(GPU)
 
 
-def with_all_ranks(program: str, release: TorchRelease, folder: Path) -> Prediction:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    trace(folder, "--gpus", "4", "--", release.python, *launcher, FOLDER / program)
-    return prediction(folder)
+def with_all_ranks(program: str, release: TorchRelease, folder: Path) -> Figures:
+    """What the same program is predicted with four ranks that are all recorded."""
+    folder.mkdir()
+    return predicted(Program(program, 4, GPU), release.python, folder)
 
 
-def same(virtual: Prediction, real: Prediction) -> None:
+def same(virtual: Prediction, real: Figures) -> None:
     """The host's own time differs from run to run, so steps do by some percent; memory doesn't."""
     assert virtual.step_s is not None
     assert virtual.step_s == pytest.approx(real.step_s, rel=0.05)
@@ -65,12 +65,12 @@ def test_one_rank_stands_for_all_of_data_parallel_training(release: TorchRelease
     assert len(done["processes"]) == 1
     found = prediction(tmp_path / "v")
     assert found.world_size == 4
-    same(found, with_all_ranks("ddp.py", release, tmp_path / "r"))
+    same(found, with_all_ranks("ddp", release, tmp_path / "r"))
 
 
 def test_a_pipeline_of_four_stages_is_four_traces_of_eight_ranks(release: TorchRelease, tmp_path: Path) -> None:
-    """Stages tell each other their shapes by objects, each the next one: two at a time are enough."""
-    layout = ("--world-size", "8", "--gpus-per-node", "8", "--layout", "dp=2,pp=4", "--at-once", "2")
+    """Stages tell each other their shapes by objects, forth and back, so all four run at once."""
+    layout = ("--world-size", "8", "--gpus-per-node", "8", "--layout", "dp=2,pp=4", "--at-once", "4")
     program = FOLDER / "pipeline.py"
     text = program.read_text().replace("stage = PipelineStage(", PIPELINES + "stage = PipelineStage(")
     text = (
@@ -82,7 +82,7 @@ def test_a_pipeline_of_four_stages_is_four_traces_of_eight_ranks(release: TorchR
     (tmp_path / "pipelines.py").write_text(text)
     done = trace(tmp_path / "v", *layout, "--", release.python, tmp_path / "pipelines.py")
     assert done["virtual"]["stands_for"] == {"0": "0-1", "2": "2-3", "4": "4-5", "6": "6-7"}
-    same(prediction(tmp_path / "v"), with_all_ranks("pipeline.py", release, tmp_path / "r"))
+    same(prediction(tmp_path / "v"), with_all_ranks("pipeline", release, tmp_path / "r"))
 
 
 IMPORT = f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\n"

@@ -159,7 +159,7 @@ def main() -> None:
     settings = OptimizerConfig(
         optimizer="adam", lr=1e-4, fp16=True, params_dtype=torch.half, clip_grad=1.0, loss_scale=1.0
     )
-    optimizer = get_megatron_optimizer(settings, chunks)
+    optimizer = get_megatron_optimizer(settings, chunks, use_gloo_process_groups=False)
     config.finalize_model_grads_func = finalize_model_grads
     config.grad_scale_func = optimizer.scale_loss
     step = get_forward_backward_func()
