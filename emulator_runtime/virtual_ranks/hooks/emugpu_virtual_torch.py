@@ -146,7 +146,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 def _patch_groups(c10d: Any, store_class: Any) -> None:
     make, start = c10d._new_process_group_helper, c10d.init_process_group
-    stores = []  # groups have references that don't keep a Python object
+    stores: list[Any] = []  # groups have references that don't keep a Python object
 
     def new_store(name: str, ranks: Sequence[int]) -> Any:
         stores.append(store_class(name, ranks))
