@@ -13,7 +13,8 @@ from emulator_runtime.prediction.prediction import BUBBLE, COMMUNICATION, Predic
 
 CAPTION = (
     "Step: mean after the first two. MFU: operations at the data sheet's rate, as a share of the step. Exposed: "
-    "collectives beside which nothing is computed.{bubble} Memory: of the rank that needs most. Bound: what takes most of a step. "
+    "collectives beside which nothing is computed.{bubble} Memory: of the rank that needs most. Bound: what takes most of a "
+    "step. "
     "Estimates: where they come from, by time, and their median error where it is known."
 )
 _BUBBLE_CAPTION = " Bubble: share of a step that waits for the other side of a message."

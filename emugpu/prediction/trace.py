@@ -2,6 +2,10 @@
 
 The program runs once, on emulated GPUs whose work takes no time. What it launches, copies, waits for and communicates, with the
 host's time in between, is written into a folder, by which its time on other GPUs is predicted (docs/prediction.md).
+
+With --world-size, it is the launcher of a job whose ranks needn't all run, such as
+`emugpu trace --world-size 512 --layout tp=8,pp=16 -- python train.py`: with --layout, one rank of each pipeline stage runs;
+without, a rank that repeats another one is stopped.
 exit codes: 2 if the program can't be started or uses no GPU, else the program's (128 and a signal's number if that ended it).
 """
 
@@ -23,11 +27,13 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
+from emugpu.prediction.virtual_trace import OBJECTS, Job, run_job
 from emugpu.terminal.console import result_console
 from emulator_runtime.cuda import launch
 from emulator_runtime.cuda.build import built
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import GIB, NS_PER_S
+from emulator_runtime.files import write_whole
 from emulator_runtime.prediction.reading import (
     MANIFEST,
     SUFFIX,
@@ -38,6 +44,8 @@ from emulator_runtime.prediction.reading import (
     write_manifest,
 )
 from emulator_runtime.prediction.records import Collective, Launch, Memory
+from emulator_runtime.prediction.represented import VirtualRanks, ranges_text
+from emulator_runtime.virtual_ranks.layout import ORDER, Layout
 
 _PLACE = "emugpu trace"
 
@@ -61,6 +69,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="table",
         help="of the summary; with json the program's output goes to standard error (default: table)",
     )
+    parser.add_argument(
+        "--world-size", type=int, metavar="N", help="ranks of the job; only those that differ are recorded"
+    )
+    parser.add_argument(
+        "--gpus-per-node", type=int, default=8, metavar="N", help="of such a job, also what a rank sees (default: 8)"
+    )
+    parser.add_argument(
+        "--layout",
+        metavar="AXES",
+        help="of such a job, such as tp=8,pp=64,dp=6: one rank of each pipeline stage is recorded",
+    )
+    parser.add_argument(
+        "--layout-order",
+        default=ORDER,
+        metavar="ORDER",
+        help=f"axes of the layout, the fastest first (default: {ORDER})",
+    )
+    parser.add_argument(
+        "--at-once", type=int, metavar="N", help="so many ranks of such a job run at a time (default: the cores)"
+    )
     parser.add_argument("--preload", action="store_true", help="load the libraries by LD_PRELOAD instead of LD_AUDIT")
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the program and its options"
@@ -77,11 +105,16 @@ def run(args: argparse.Namespace) -> int:
     if path is None:
         raise InputError(_PLACE, f"there is no program {words[0]}")
     launch.check_program(path)
-    devices = launch.devices_of(args.gpu_type, args.gpus, f"{socket.gethostname()}, process {os.getpid()}")
+    job = _job(args)
+    gpus = min(job.gpus_per_node, job.world_size) if job else args.gpus
+    devices = launch.devices_of(args.gpu_type, gpus, f"{socket.gethostname()}, process {os.getpid()}")
     libraries, folder = built(), args.out.absolute()
     _prepare(folder)
-    manifest = Manifest(tuple(words), devices[0].gpu_type, args.gpus)
+    manifest = Manifest(tuple(words), devices[0].gpu_type, gpus)
     write_manifest(folder, manifest)
+    if job:
+        manifest = _record_job(args, job, manifest, path, devices)
+        return _report(folder, manifest, as_json=args.format == "json", layout=job.layout)
     process = launch.ProcessSettings(record=folder / f"process-%p{SUFFIX}")
     settings = launch.write_settings(launch.settings_text(process, devices), os.environ)
     environment = launch.environment(libraries, settings, os.environ, preload=args.preload)
@@ -91,13 +124,42 @@ def run(args: argparse.Namespace) -> int:
     return _report(folder, manifest, as_json=args.format == "json")
 
 
+def _job(args: argparse.Namespace) -> Job | None:
+    if args.world_size is None:
+        if args.layout:
+            raise InputError("--layout", "needs --world-size")
+        return None
+    layout = Layout.of_text(args.layout, args.layout_order, args.world_size) if args.layout else None
+    cores = len(os.sched_getaffinity(0))
+    return Job(args.world_size, args.gpus_per_node, cores if args.at_once is None else args.at_once, layout)
+
+
+def _record_job(
+    args: argparse.Namespace, job: Job, manifest: Manifest, path: str, devices: Sequence[launch.DeviceSettings]
+) -> Manifest:
+    """The manifest of the job when its ranks have ended."""
+    folder, libraries = args.out.absolute(), built()
+
+    def environment(rank: int) -> Mapping[str, str]:
+        process = launch.ProcessSettings(record=folder / f"rank-{rank}-%p{SUFFIX}", virtual_ranks=job.world_size)
+        settings = folder / OBJECTS / f"settings-{rank}"
+        write_whole(settings, launch.settings_text(process, devices), sync=False)
+        return launch.environment(libraries, settings, os.environ, preload=args.preload)
+
+    outcome = run_job(job, manifest.command, path, environment, folder, silent=args.format == "json")
+    manifest = replace(manifest, exit_status=outcome.status, virtual=outcome.virtual)
+    write_manifest(folder, manifest)
+    return manifest
+
+
 def _prepare(folder: Path) -> None:
     """An empty folder; what an earlier trace left there is deleted."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise InputError("--out", f"{folder} has files that are not of a trace; name another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(f"*{SUFFIX}"):
+    for old in [*folder.glob(f"*{SUFFIX}"), *folder.glob("rank-*.log")]:
         old.unlink()
+    shutil.rmtree(folder / OBJECTS, ignore_errors=True)
 
 
 def _run_program(path: str, words: Sequence[str], environment: Mapping[str, str], *, silent: bool) -> int:
@@ -160,26 +222,43 @@ def _row(one: ProcessRecords, rank: int | None) -> _Row:
     )
 
 
-def _report(folder: Path, manifest: Manifest, *, as_json: bool) -> int:
+def _report(folder: Path, manifest: Manifest, *, as_json: bool, layout: Layout | None = None) -> int:
     status = manifest.exit_status or 0
     if not any(folder.glob(f"*{SUFFIX}")):
         if status == 0:
             raise InputError(_PLACE, "the program used none of its GPUs: nothing was recorded")
         return status
     processes = read_processes(folder)
-    ranks = {id(rank.records): rank.rank for rank in trace_of(processes, folder).ranks}
+    if manifest.virtual and status != 0:
+        return status  # ranks are missing
+    ranks = {id(rank.records): rank.rank for rank in trace_of(processes, folder, manifest.virtual).ranks}
     rows = [_row(one, ranks.get(id(one.records))) for one in processes]
     if as_json:
         print(
             json.dumps(
-                {"folder": str(folder), **asdict(manifest), "processes": [asdict(row) for row in rows]}, indent=2
+                {"folder": str(folder), **manifest.document(), "processes": [asdict(row) for row in rows]}, indent=2
             )
         )
     else:
         console = result_console()
         console.print(_table(rows))
+        if manifest.virtual:
+            console.print(_roles(manifest.virtual, layout))
         console.print(f"recorded in {folder}", markup=False, soft_wrap=True)
     return status
+
+
+def _roles(virtual: VirtualRanks, layout: Layout | None) -> Table:
+    """Which rank stands for which."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column("Rank", justify="right")
+    table.add_column("Role")
+    table.add_column("Stands for", justify="right")
+    table.add_column("Ranks", overflow="ellipsis", no_wrap=True)
+    for rank, ranks in virtual.stands_for.items():
+        role = layout.role(rank) if layout else "-"
+        table.add_row(str(rank), role, str(len(ranks)), ranges_text(ranks))
+    return table
 
 
 def _table(rows: Sequence[_Row]) -> Table:

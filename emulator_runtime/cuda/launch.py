@@ -40,7 +40,8 @@ class ProcessSettings:
     it has seen two equal steps. `scalar`: the value of a small read of what a kernel wrote. `trace`: the file of a
     Chrome trace; %p in it is the process's number. `record`: likewise, of the records for predictions; work takes no time then.
     `log`: 0 nothing, 1 what a user should know, 2 each object, 3 each call. `clock`: the file of a clock that processes share.
-    `warp`: waits cost no time. `manager`, `token`: the socket of the sharing manager, and what it knows the container by.
+    `warp`: waits cost no time. `virtual_ranks`: how many ranks the job has, if it is recorded without its other ranks.
+    `manager`, `token`: the socket of the sharing manager, and what it knows the container by.
     """
 
     driver_version: int | None = None
@@ -55,6 +56,7 @@ class ProcessSettings:
     log: int | None = None
     clock: Path | None = None
     warp: bool | None = None
+    virtual_ranks: int | None = None
     manager: Path | None = None
     token: str | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -67,6 +67,10 @@ class Links:
         members = communicator.members
         if len(members) < 2:
             return 0
+        if communicator.network_share < 1:
+            share_bytes_per_s = self.network_bytes_per_s * communicator.network_share
+            own = replace(communicator, network_share=1.0)
+            return replace(self, network_bytes_per_s=share_bytes_per_s).duration_ns(call, own)
         if call.operation == SEND_RECEIVE:
             return self._exchange_ns(call.peers, [host for host, _ in members], communicator.rank)
         return self.collective_ns(call.operation, call.bytes, len(members), len({host for host, _ in members}))

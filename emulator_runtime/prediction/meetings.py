@@ -65,6 +65,11 @@ class Call(Generic[S]):
         self.missing = 0
 
     @property
+    def seat(self) -> int:
+        """By what the rank is known in the communicator."""
+        return self.communicator.seat(self.communicator.rank)
+
+    @property
     def place(self) -> str:
         return f"rank {self.rank.rank}, record {self.position}"
 
@@ -87,6 +92,8 @@ class Meetings(Generic[S]):
         self._sends: defaultdict[tuple[str, int, int], deque[Call[S]]] = defaultdict(deque)
         self._receives: defaultdict[tuple[str, int, int], deque[Call[S]]] = defaultdict(deque)
         self._durations: dict[tuple[str, str, int], int] = {}
+        self._seats: dict[str, int] = {}
+        """How many must come, by communicator."""
 
     def arrive(self, call: Call[S], arrival_ns: int) -> None:
         """A stream has come to its call. Raises InputError if other ranks do something else at this place."""
@@ -103,8 +110,8 @@ class Meetings(Generic[S]):
         calls = self._meetings[key]
         if calls:
             self._check(call, next(iter(calls.values())))
-        calls[communicator.rank] = call
-        if len(calls) < len(communicator.members):
+        calls[call.seat] = call
+        if len(calls) < self._seats_of(communicator):
             return
         del self._meetings[key]
         start_ns = max(each.arrival_ns for each in calls.values())
@@ -113,19 +120,25 @@ class Meetings(Generic[S]):
             each.start_ns = start_ns
             self._end(each, duration_ns)
 
+    def _seats_of(self, communicator: Communicator) -> int:
+        if communicator.key not in self._seats:
+            self._seats[communicator.key] = len(communicator.all_seats)
+        return self._seats[communicator.key]
+
     def _check(self, call: Call[S], other: Call[S]) -> None:
         communicator, record = call.communicator, call.record
         place = f"number {record.number} of communicator {communicator.key}"
-        if communicator.rank in self._meetings[communicator.key, record.number]:
-            raise InputError(call.place, f"rank {communicator.rank} comes a second time to {place}")
+        if call.seat in self._meetings[communicator.key, record.number]:
+            raise InputError(call.place, f"rank {call.seat} comes a second time to {place}")
         if (other.record.operation, other.record.bytes) != (record.operation, record.bytes):
             raise InputError(call.place, f"{place} is {call.title}, but {other.title} in {other.place}")
 
     def _exchange(self, call: Call[S]) -> None:
         """Messages from one rank to another are matched in their order; a call begins when all of its messages can."""
-        key, own = call.communicator.key, call.communicator.rank
+        key, own = call.communicator.key, call.seat
         call.missing = 1  # itself, so that it doesn't begin before all of its messages are looked at
-        for peer, to_peer, from_peer in call.record.peers:
+        for rank, to_peer, from_peer in call.record.peers:
+            peer = call.communicator.seat(rank)
             if to_peer:
                 self._message(call, self._sends[key, own, peer], self._receives[key, own, peer])
             if from_peer:
@@ -169,24 +182,32 @@ class Meetings(Generic[S]):
         if record.operation == SEND_RECEIVE:
             absent = self._partners_missing(call)
         else:
-            absent = set(range(len(communicator.members))) - set(self._meetings[communicator.key, record.number])
+            absent = set(communicator.all_seats - set(self._meetings[communicator.key, record.number]))
         ranks = _named([str(rank) for rank in sorted(absent)])
+        whose = "the job's" if communicator.seats else "its"
         what = f"{record.operation} number {record.number} of communicator {communicator.key} (record {call.position})"
-        return f"waits in {what} for its rank{'s' * (len(absent) > 1)} {ranks}"
+        return f"waits in {what} for {whose} rank{'s' * (len(absent) > 1)} {ranks}"
 
     def _partners_missing(self, call: Call[S]) -> set[int]:
-        key, own = call.communicator.key, call.communicator.rank
+        key, own = call.communicator.key, call.seat
         return {
             peer
-            for peer, _, _ in call.record.peers
+            for peer in map(call.communicator.seat, (rank for rank, _, _ in call.record.peers))
             if call in self._sends[key, own, peer] or call in self._receives[key, peer, own]
         }
 
 
-def stuck(troubles: Mapping[int, Sequence[str]]) -> DeadlockError:
-    """The error for ranks that can't go on, by rank, each with the reasons."""
-    lines = [f"rank {rank}: {', '.join(found)}" for rank, found in sorted(troubles.items())]
+def stuck(troubles: Mapping[int, Sequence[str]], stand_for: Mapping[int, int] | None = None) -> DeadlockError:
+    """The error for ranks that can't go on, by rank, each with the reasons. `stand_for`: how many ranks such a rank is."""
+    lines = [
+        f"rank {rank}{_others((stand_for or {}).get(rank, 1))}: {', '.join(found)}"
+        for rank, found in sorted(troubles.items())
+    ]
     return DeadlockError(f"the ranks of this trace wait for ever; {_named(lines, '; ')}")
+
+
+def _others(stands_for: int) -> str:
+    return f" (and {stands_for - 1} that it stands for)" if stands_for > 1 else ""
 
 
 def _named(names: Sequence[str], between: str = ", ") -> str:

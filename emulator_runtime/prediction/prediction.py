@@ -42,8 +42,8 @@ waiting for the host."""
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What is known beside the GPU type. `network_gbps`: of a node, one direction. `kernel_table`: measured times. `topology`:
-    None: nodes as they were recorded, with `network_gbps`. `shared_links`: collectives that run at once share their links. `sm_share`:
-    part of the compute units that a collective takes from kernels beside it (0 to below 1). `learned`: a file of
+    None: nodes as they were recorded, with `network_gbps`. `shared_links`: collectives that run at once share their links.
+    `sm_share`: part of the compute units that a collective takes from kernels beside it (0 to below 1). `learned`: a file of
     `emugpu profile import-trace`."""
 
     network_gbps: float = NETWORK_GBPS
@@ -71,9 +71,10 @@ class RankPrediction:
     """`step_s`: mean of the `steps` that were found, but for the first ones; None: none was. `seconds`: where that time goes, by
     COMPUTE, MEMORY, LAUNCH, COMMUNICATION, BUBBLE, PEERS, COPIES, HOST; of the whole trace if there is no step. `mfu`: the time
     that the device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are
-    anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates. `source_errors`:
-    relative error of these times, where the source states it, weighted by time. `last_step_ns`: when the last step began and ended
-    in the run; the whole run if there is no step."""
+    anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates.
+    `source_errors`: relative error of these times, where the source states it, weighted by time. `last_step_ns`: when the last
+    step began and ended in the run; the whole run if there is no step. `stands_for`: how many ranks of the job do the same, itself
+    among them."""
 
     rank: int
     total_s: float
@@ -86,6 +87,7 @@ class RankPrediction:
     source_s: Mapping[str, float]
     last_step_ns: Interval = (0, 0)
     source_errors: Mapping[str, float] = field(default_factory=dict)
+    stands_for: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,18 @@ class Prediction:
     @property
     def gpus(self) -> int:
         """Devices that the job uses."""
-        return sum(max(1, len(rank.memory_bytes)) for rank in self.ranks)
+        return sum(max(1, len(rank.memory_bytes)) * rank.stands_for for rank in self.ranks)
 
     @property
     def mfu(self) -> float | None:
-        """Mean over the ranks."""
-        known = [rank.mfu for rank in self.ranks if rank.mfu is not None]
-        return sum(known) / len(known) if len(known) == len(self.ranks) else None
+        """Mean over the job's ranks."""
+        known = [rank.mfu * rank.stands_for for rank in self.ranks if rank.mfu is not None]
+        return sum(known) / self.world_size if len(known) == len(self.ranks) else None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job, also those that others stand for."""
+        return sum(rank.stands_for for rank in self.ranks)
 
     @property
     def memory_bytes(self) -> int:
@@ -136,9 +143,12 @@ class Prediction:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Where the time of a step goes, mean over the ranks."""
+        """Where the time of a step goes, mean over the job's ranks."""
         parts = dict.fromkeys(part for rank in self.ranks for part in rank.seconds)
-        return {part: sum(rank.seconds.get(part, 0.0) for rank in self.ranks) / len(self.ranks) for part in parts}
+        return {
+            part: sum(rank.seconds.get(part, 0.0) * rank.stands_for for rank in self.ranks) / self.world_size
+            for part in parts
+        }
 
     @property
     def sources(self) -> Mapping[str, tuple[float, float | None]]:
@@ -224,8 +234,20 @@ class Predictor:
 
 
 def _network(spec: GpuSpec, conditions: Conditions, trace: Trace) -> tuple[CollectiveEstimator, Contention]:
-    """What collectives take alone, and what they share. Without a topology they take what they do on emulated GPUs."""
+    """What collectives take alone, and what they share. Without a topology they take what they do on emulated GPUs.
+
+    Ranks that stand for others have fixed shares of the network (Communicator.network_share), since what the others send isn't
+    replayed. Raises InputError for a topology on which such ranks would have to be placed.
+    """
     topology = conditions.topology
+    if any(rank.stands_for > 1 for rank in trace.ranks):
+        if topology is not None:
+            raise InputError(
+                "--topology",
+                "and the options that place ranks anew can't be used for ranks that stand for others; "
+                "trace with --gpus-per-node, or trace all ranks",
+            )
+        return Links.between([spec], conditions.network_gbps), Contention(None, conditions.sm_share)
     recorded = Topology(network_gbps=conditions.network_gbps, algorithms=(RING, TREE))
     fabric = Fabric.of(topology or recorded, spec, trace.ranks)
     links = fabric if topology is not None else Links.between([spec], conditions.network_gbps)
@@ -285,6 +307,7 @@ class _RankReport:
             source_s=sources,
             last_step_ns=(window[1] - (window[1] - window[0]) // rounds, window[1]),
             source_errors=errors,
+            stands_for=self.run.trace.stands_for,
         )
 
     def _steady(self, steps: Steps) -> tuple[Interval, int]:

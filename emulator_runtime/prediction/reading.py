@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from emulator_runtime.prediction.records import (
     Trace,
     Work,
 )
+from emulator_runtime.prediction.represented import Communicators, VirtualRanks
 
 MANIFEST = "trace.json"
 SUFFIX = ".records"
@@ -64,13 +65,20 @@ _DEVICE = struct.Struct("<16sQQII")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """How a trace was recorded. `exit_status`: the program's; None while it runs, or if the recording was killed."""
+    """How a trace was recorded. `exit_status`: the program's; None while it runs, or if the recording was killed. `virtual`:
+    which ranks stand for others, if not all were recorded."""
 
     command: tuple[str, ...]
     gpu_type: str
     gpus: int
     exit_status: int | None = None
     version: int = VERSION
+    virtual: VirtualRanks | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As in trace.json."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "virtual": self.virtual.document() if self.virtual else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +120,27 @@ class ProcessRecords:
 
 def read_trace(folder: Path) -> Trace:
     """The ranks of a recorded job. Raises InputError, and OSError."""
-    return trace_of(read_processes(folder), folder)
+    virtual = read_manifest(folder).virtual if (folder / MANIFEST).is_file() else None
+    return trace_of(read_processes(folder), folder, virtual)
 
 
-def trace_of(processes: Sequence[ProcessRecords], folder: Path) -> Trace:
+def trace_of(processes: Sequence[ProcessRecords], folder: Path, virtual: VirtualRanks | None = None) -> Trace:
     """The ranks among these processes of `folder`. A launcher tells its processes their ranks, else their largest communicator
     does; without either they are ordered by process number. Of processes with the same rank, the one that did most counts,
-    since what a rank starts has its environment, too. Raises InputError if ranks are missing."""
+    since what a rank starts has its environment, too. `virtual`: which ranks stand for others. Raises InputError if ranks are
+    missing."""
     ranks: dict[int, ProcessRecords] = {}
     for one in sorted(processes, key=lambda process: len(process.records), reverse=True):
         rank = _rank_of(one)
         if rank is not None:
             ranks.setdefault(rank, one)
     ranks = ranks or dict(enumerate(processes))
-    missing = sorted(set(range(max(ranks) + 1)) - set(ranks))
+    missing = sorted(set(virtual.stands_for if virtual else range(max(ranks) + 1)) - set(ranks))
     if missing:
         absent = ", ".join(map(str, missing[:8])) + (" and more" if len(missing) > 8 else "")
         raise InputError(str(folder), f"has rank {max(ranks)} but not {absent}: record all processes of the job")
+    if virtual:
+        return Trace(tuple(_virtual_rank(rank, ranks[rank], virtual) for rank in sorted(virtual.stands_for)))
     places = {device.uuid: index for one in processes for index, device in enumerate(one.devices)}
     return Trace(tuple(_rank_trace(rank, ranks[rank], places) for rank in sorted(ranks)))
 
@@ -156,6 +168,18 @@ def _rank_trace(rank: int, process: ProcessRecords, places: Mapping[bytes, int])
     )
 
 
+def _virtual_rank(rank: int, process: ProcessRecords, virtual: VirtualRanks) -> RankTrace:
+    """Members of a communicator have their ranks in place of a host's number."""
+    own = Communicators(virtual, rank)
+    communicators = {
+        number: own.communicator_of(number, joined.key, joined.rank, [member for member, _ in joined.members])
+        for number, joined in sorted(process.communicators.items())
+    }
+    return replace(
+        _rank_trace(rank, process, {}), communicators=communicators, stands_for=len(virtual.stands_for[rank])
+    )
+
+
 def read_processes(folder: Path) -> tuple[ProcessRecords, ...]:
     """The files of a folder, by rank and process number. Raises InputError if there are none or one is wrong, and OSError."""
     paths = sorted(folder.glob(f"*{SUFFIX}"))
@@ -176,8 +200,10 @@ def read_manifest(folder: Path) -> Manifest:
         raise InputError(str(folder), f"has no {MANIFEST}; `emugpu trace --out FOLDER -- PROGRAM` makes one")
     try:
         values: Any = json.loads(path.read_bytes())
-        manifest = Manifest(**{**values, "command": tuple(values["command"])})
-    except (ValueError, TypeError, KeyError) as error:
+        virtual = values.get("virtual")
+        known = {"command": tuple(values["command"]), "virtual": VirtualRanks.of_document(virtual) if virtual else None}
+        manifest = Manifest(**{**values, **known})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(str(path), f"isn't the file of a trace: {error}") from error
     if manifest.version != VERSION:
         raise InputError(
@@ -188,7 +214,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Raises OSError."""
-    write_whole(folder / MANIFEST, json.dumps(asdict(manifest), indent=2) + "\n", sync=False)
+    write_whole(folder / MANIFEST, json.dumps(manifest.document(), indent=2) + "\n", sync=False)
 
 
 @dataclass(slots=True)

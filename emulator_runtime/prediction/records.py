@@ -6,7 +6,7 @@ times are nanoseconds since the trace began, without the time that the program w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -127,19 +127,35 @@ class Memory(Record):
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """`key` is equal for all ranks. `members`: host and device index of each rank, by rank."""
+    """`key` is equal for all ranks. `members`: host and device index of each rank, by rank.
+
+    `seats`: by rank, the rank of the job whose trace stands for it; (): each rank of the communicator has a trace of its own.
+    `network_share`: of a node's network; what is left belongs to communicators of the same kind that other GPUs of the node have.
+    """
 
     number: int
     key: str
     rank: int
     members: tuple[tuple[str, int], ...]
+    seats: tuple[int, ...] = ()
+    network_share: float = 1.0
+
+    def seat(self, rank: int) -> int:
+        """By what a rank of the communicator is known where ranks meet."""
+        return self.seats[rank] if self.seats else rank
+
+    @property
+    def all_seats(self) -> Set[int]:
+        """Those that must come before a collective begins."""
+        return frozenset(self.seats or range(len(self.members)))
 
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
     """What one process did. `gpu_types`: of the emulated devices under which it was recorded, by index. `context_bytes`:
     memory of a CUDA context there. `before_ns`: host time from the process's beginning to its first use of a device,
-    `after_ns`: from the last record to its end; 0: not known."""
+    `after_ns`: from the last record to its end; 0: not known. `stands_for`: how many ranks of the job do the same, itself among
+    them."""
 
     rank: int
     records: Sequence[Record]
@@ -148,10 +164,16 @@ class RankTrace:
     context_bytes: int = 0
     before_ns: int = 0
     after_ns: int = 0
+    stands_for: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A job's ranks, by rank."""
+    """A job's ranks that were recorded, by rank."""
 
     ranks: Sequence[RankTrace]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return sum(rank.stands_for for rank in self.ranks)

@@ -448,7 +448,7 @@ class _Job:
                 rank.finish_waits()
         troubles = {rank.trace.rank: found for rank in self.ranks if (found := rank.troubles())}
         if troubles:
-            raise stuck(troubles)
+            raise stuck(troubles, {rank.trace.rank: rank.trace.stands_for for rank in self.ranks})
         return tuple(rank.run() for rank in self.ranks)
 
     def settle(self) -> None:

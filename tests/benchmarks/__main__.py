@@ -27,6 +27,7 @@ BENCHMARKS = (
     "prediction_speed",
     "prediction_accuracy",
     "learned_accuracy",
+    "megatron_table",
 )
 
 

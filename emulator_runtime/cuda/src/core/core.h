@@ -289,10 +289,12 @@ EMU_EXPORT emu_capture_state emu_capture_of(const emu_stream *stream, uint64_t *
 
 /* Whether the program is recorded; then its work takes no time. */
 EMU_EXPORT bool emu_recording(void);
+/* How many ranks the job has, if it is recorded without its other ranks; 0: they are there. */
+EMU_EXPORT int emu_virtual_ranks(void);
 /* The thread begins to wait for other processes, or has done so: that is no time of the host. */
 EMU_EXPORT void emu_record_waiting(bool begins);
 typedef struct {
-    uint64_t host;
+    uint64_t host;            /* of virtual ranks: the rank in the job */
     unsigned char device[16]; /* UUID */
 } emu_record_member;
 /* `key`: the same for all ranks of the communicator, and for no other. Answers the communicator's number in the records, from 1. */

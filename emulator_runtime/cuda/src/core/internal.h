@@ -30,6 +30,7 @@ typedef struct {
     char clock[512];          /* file of a shared clock; empty: the host's */
     char manager[108];        /* socket of the sharing manager; empty: none */
     char token[128];
+    int virtual_ranks;        /* the job's, if it is recorded without its other ranks; 0: they are there */
     bool warp;
     int log_level;
     int device_count;

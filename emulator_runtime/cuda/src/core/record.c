@@ -19,6 +19,7 @@
  *      9 FUNCTION_ENDED  uint32 number, uint32 0, int64 nanoseconds that it took
  *     10 MEMORY          uint64 bytes of the device that the process has from here on
  *     11 COMMUNICATOR    uint32 number, int32 rank, uint32 ranks, uint32 0, char key[16]; then of each rank uint64 host, char uuid[16]
+ *                        (virtual ranks: in place of the host the rank in the job, UINT64_MAX if it isn't known, and zeros)
  *     12 COLLECTIVE      uint32 communicator, uint32 operation (nccl/link_model.h), uint64 number, uint64 bytes, uint32 peers, uint32 0;
  *                        then of each peer int32 rank, uint32 0, uint64 bytes sent, uint64 bytes received
  *     13 DEVICE          char uuid[16], uint64 bytes of memory, uint64 bytes of a context, uint32 bytes, uint32 0; then its GPU type.
@@ -463,6 +464,10 @@ void record_memory(int device, size_t used_bytes) {
 
 bool emu_recording(void) {
     return record_on;
+}
+
+int emu_virtual_ranks(void) {
+    return emu_start() == EMU_OK ? settings.virtual_ranks : 0;
 }
 
 void emu_record_waiting(bool begins) {

@@ -36,6 +36,7 @@ static const setting of_process[] = {
     PROCESS("manager", TEXT, manager),
     PROCESS("token", TEXT, token),
     PROCESS("warp", FLAG, warp),
+    PROCESS("virtual_ranks", INTEGER, virtual_ranks),
     PROCESS("log", INTEGER, log_level),
 };
 

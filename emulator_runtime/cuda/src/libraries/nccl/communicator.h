@@ -25,6 +25,7 @@ typedef struct communicator {
     int state;               /* ncclInProgress until it has joined, then ncclSuccess or why it hasn't */
     int async_error;
     group_key key;
+    group_key key_of_id;     /* of the unique id; zeros if it was made from another communicator */
     uint64_t children;       /* communicators that were made from this one */
     member *members;
     link_topology links;
@@ -69,6 +70,8 @@ void communicator_revoke(communicator *comm);
 /* Join as `comm->rank` of `comm->ranks`, under `comm->key`; waits for all ranks. The lock isn't held. `patient`: the coordinator
  * may not know of the communicator yet. */
 ncclResult_t communicator_join(communicator *comm, const net_address *coordinator, bool patient);
+/* Join without the other ranks; `parent`: from which it is made, or NULL. The lock isn't held. */
+ncclResult_t communicator_join_virtual(communicator *comm, const communicator *parent);
 /* Each rank gives `bytes` and gets those of all. Waits. The lock isn't held. */
 ncclResult_t communicator_exchange(communicator *comm, const void *own, size_t bytes, void *all);
 

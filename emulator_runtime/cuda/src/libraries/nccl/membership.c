@@ -7,6 +7,7 @@
 #include "membership.h"
 
 #include "coordinator.h"
+#include "virtual.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,6 +53,16 @@ static bool uses_comm_id(const unique_id *id) {
     return comm_id(&wanted) && memcmp(&wanted, id, sizeof wanted) == 0;
 }
 
+void unique_id_of_key(ncclUniqueId *output, group_key key) {
+    unique_id id;
+    memset(&id, 0, sizeof id);
+    memset(output, 0, sizeof *output);
+    id.magic = ID_MAGIC;
+    id.address.port = 1; /* an id that can be used has one */
+    id.key = key;
+    memcpy(output, &id, sizeof id);
+}
+
 ncclResult_t unique_id_new(ncclUniqueId *output) {
     unique_id id;
     memset(&id, 0, sizeof id);
@@ -60,6 +71,10 @@ ncclResult_t unique_id_new(ncclUniqueId *output) {
     if (!comm_id(&id)) {
         if (!random_bytes(&id.key, sizeof id.key))
             return complain(ncclSystemError, "/dev/urandom can't be read");
+        if (ranks_are_virtual()) {
+            unique_id_of_key(output, id.key);
+            return ncclSuccess;
+        }
         pthread_mutex_lock(&nccl_lock);
         bool ready = network_start(&id.address) && coordinator_expect(&id.key);
         pthread_mutex_unlock(&nccl_lock);
@@ -80,7 +95,9 @@ bool unique_id_read(const ncclUniqueId *from, unique_id *id) {
 /* With NCCL_COMM_ID, rank 0 listens at its address, and the others come before or after that. */
 static ncclResult_t join_by_id(membership *wanted) {
     bool patient = uses_comm_id(&wanted->id);
-    wanted->created->key = wanted->id.key;
+    wanted->created->key = wanted->created->key_of_id = wanted->id.key;
+    if (ranks_are_virtual())
+        return communicator_join_virtual(wanted->created, wanted->parent);
     if (patient && wanted->created->rank == 0) {
         net_address own;
         pthread_mutex_lock(&nccl_lock);
@@ -101,6 +118,8 @@ static ncclResult_t join_derived(membership *wanted, uint64_t path, int leader) 
     communicator *created = wanted->created;
     created->key = parent->key;
     created->key.path = mix(parent->key.path, path);
+    if (ranks_are_virtual())
+        return communicator_join_virtual(created, parent);
     if (created->rank == 0) {
         net_address own;
         pthread_mutex_lock(&nccl_lock);

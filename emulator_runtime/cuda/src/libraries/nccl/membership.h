@@ -23,6 +23,8 @@ typedef struct membership {
 
 ncclResult_t unique_id_new(ncclUniqueId *id);
 bool unique_id_read(const ncclUniqueId *from, unique_id *id);
+/* The unique id of a communicator that no process coordinates. */
+void unique_id_of_key(ncclUniqueId *id, group_key key);
 
 /* Make it, or them: at once each in a thread of its own if there are several. The lock isn't held. Frees the list. Answers the first
  * failure, or ncclInProgress if one of the communicators doesn't block. */
