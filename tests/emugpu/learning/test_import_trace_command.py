@@ -151,7 +151,9 @@ def test_predict_uses_the_published_estimator(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("emugpu.prediction.predict.read_trace", lambda folder: a_trace(4096))
-    assert main(["predict", "trace", "--gpu", "K80", "--gpu", "A100", "--estimator", "published", "--format", "json"]) == 0
+    assert (
+        main(["predict", "trace", "--gpu", "K80", "--gpu", "A100", "--estimator", "published", "--format", "json"]) == 0
+    )
     for found in json.loads(capsys.readouterr().out):
         assert list(found["ranks"][0]["estimated_seconds_by_source"]) == ["learned"]
 
