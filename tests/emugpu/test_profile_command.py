@@ -132,4 +132,4 @@ def test_a_subcommand_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run()
     assert caught.value.code == 2
-    assert "{list,show,from-trace}" in capsys.readouterr().err
+    assert "{list,show,from-trace,import-trace}" in capsys.readouterr().err
