@@ -335,8 +335,8 @@ class Program(Part):
     )
     resumes: StrictBool = Field(
         False,
-        description="Whether the program ends with a checkpoint when it gets SIGTERM, and goes on there when it is started again. "
-        "Otherwise a job that was preempted begins anew.",
+        description="Whether the program ends with a checkpoint when it gets SIGTERM, and goes on there when it is started "
+        "again. Otherwise a job that was preempted begins anew.",
     )
 
     def words(self, steps: int, batch_size: int) -> tuple[str, ...]:
