@@ -100,7 +100,7 @@ def test_messages_to_absent_ranks_complete(alone: Alone, tmp_path: Path) -> None
 
 
 def test_groups_have_the_same_key_in_each_process_and_the_ranks_of_the_job(alone: Alone, tmp_path: Path) -> None:
-    """The first one's process makes the unique id; the other's gets one from its helper, as the first one isn't there to give it."""
+    """The first one's process makes the unique id; the other's helper gives it one, as the first one isn't there."""
     code = """
     comm = join(named("stage", 1, 3{first}), 2, {rank})
     buffer = comm.buffer(FLOAT32, [1.0] * 8)
