@@ -2,7 +2,7 @@
 
 Each row is traced with megatron-core on virtual ranks, one for each pipeline stage, and predicted with the same constants as
 everything else. Where a row has many microbatches, fewer are traced, and the others are added at the interval at which the last
-stage ends its later ones. It needs a Python with torch and megatron-core (--torch), and is left out, with a line, where there is none.
+stage ends its later ones. It needs a Python with torch and megatron-core (--torch), and is left out, with a line, without one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ GPU, NETWORK_GBPS, GPUS_PER_NODE = "A100-80GB", 1600.0, 8
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`published`: achieved TFLOP/s of a GPU. `micro_batch`, `chunks` (of a stage, in the interleaved schedule): as in the scripts
-    that the authors published for the table (Megatron-LM, examples/sc21/run_table_1.sh). `traced`: microbatches, if fewer."""
+    """`published`: achieved TFLOP/s of a GPU. `micro_batch`, `chunks` (of a stage, in the interleaved schedule): as in the
+    scripts that the authors published for the table (Megatron-LM, examples/sc21/run_table_1.sh). `traced`: microbatches, if fewer."""
 
     name: str
     heads: int
@@ -173,7 +173,7 @@ def step_of(row: Row, folder: Path) -> float:
 
 
 def microbatch_interval_s(run: RankRun, microbatches: int, stages: int) -> float:
-    """Between the microbatches in the second half of the last step, on the last stage: the mean over whole rounds of the pipeline.
+    """Between the microbatches in the second half of the last step, on the last stage: the mean over rounds of the pipeline.
 
     A microbatch is known by its loss, which only this stage computes: a kernel that is launched once for each.
     """

@@ -1,7 +1,7 @@
-"""A GPT of megatron-core with tensor, pipeline and data parallelism, as in Narayanan et al. (SC'21): fp16, complete recomputation.
+"""A GPT of megatron-core with tensor, pipeline and data parallelism, as in Narayanan et al. (SC'21): fp16, full recomputation.
 
 That work's Megatron had a CUDA extension for the masked softmax, which no package brings, and each tensor-parallel rank sent its
-part of an activation to the next stage. A function of torch that moves as much memory, and the same exchange, stand for them here.
+part of an activation to the next stage. A function of torch that moves as much memory, and the same exchange, stand for them.
 """
 
 from __future__ import annotations

@@ -80,6 +80,23 @@ def test_collectives_complete_at_once_with_the_rank_own_data(alone: Alone) -> No
     }
 
 
+def test_a_broadcast_from_each_rank_gathers_the_own_data(alone: Alone) -> None:
+    """How PyTorch gathers into a list of tensors; one of another size keeps its buffer."""
+    found = alone(
+        """
+comm = join(library.unique_id(), 4, 1)
+own, buffers = comm.buffer(INT32, [5]), [comm.buffer(INT32, [9, 9]) for _ in range(4)]
+library.nccl.ncclGroupStart()
+for root, buffer in enumerate(buffers):
+    comm.start("ncclBroadcast", own, buffer, 2 if root == 3 else 1, INT32, ctypes.c_int(root))
+library.nccl.ncclGroupEnd()
+comm.synchronize()
+report(values=[buffer.values() for buffer in buffers])
+"""
+    )
+    assert found == {"values": [[5, 9], [5, 9], [5, 9], [9, 9]]}
+
+
 def test_messages_to_absent_ranks_complete(alone: Alone, tmp_path: Path) -> None:
     found = alone(
         """
@@ -100,7 +117,7 @@ def test_messages_to_absent_ranks_complete(alone: Alone, tmp_path: Path) -> None
 
 
 def test_groups_have_the_same_key_in_each_process_and_the_ranks_of_the_job(alone: Alone, tmp_path: Path) -> None:
-    """The first one's process makes the unique id; the other's gets one from its helper, as the first one isn't there to give it."""
+    """The first one's process makes the unique id; the other's helper gives it one, as the first one isn't there."""
     code = """
     comm = join(named("stage", 1, 3{first}), 2, {rank})
     buffer = comm.buffer(FLOAT32, [1.0] * 8)

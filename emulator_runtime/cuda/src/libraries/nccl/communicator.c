@@ -501,7 +501,7 @@ static bool is_collective(operation_kind kind) {
 /* Nobody else is there: the answers are known. */
 static void answer_alone(communicator *comm, launch *one) {
     for (int part = 0; part < one->plan->count; part++) {
-        const operation *call = &one->plan->operations[part];
+        const operation *call = virtual_source(comm, one->plan->operations, one->plan->count, part);
         size_t bytes;
         bool failed;
         void *own = contribution(comm, call, &bytes);

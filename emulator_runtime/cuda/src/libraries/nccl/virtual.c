@@ -101,6 +101,18 @@ static void reduce_own(const communicator *comm, const operation *call, const vo
     reduce_values(call->datatype, call->scaled ? ncclSum : call->operator, inputs, comm->ranks, call->count, into);
 }
 
+/* A group with a broadcast from each rank is how PyTorch gathers into a list of tensors: what this rank broadcasts stands for what
+ * the others do, if that is as much. */
+const operation *virtual_source(const communicator *comm, const operation *operations, int count, int part) {
+    const operation *call = &operations[part];
+    for (int i = 0; call->kind == BROADCAST && call->other != comm->rank && i < count; i++) {
+        const operation *other = &operations[i];
+        if (other->kind == BROADCAST && other->other == comm->rank && other->count == call->count && other->datatype == call->datatype)
+            return other;
+    }
+    return call;
+}
+
 void *virtual_result(const communicator *comm, const operation *call, const void *own, size_t *bytes, bool *failed) {
     size_t given = call->count * (call->kind == CONTROL ? 1 : datatype_bytes(call->datatype)), part = given;
     *bytes = 0;

@@ -16,6 +16,8 @@ bool ranks_are_virtual(void);
 bool virtual_key(const group_key *of_id, group_key *key);
 /* Write to `ranks` the job's ranks that are members of a communicator, or UNKNOWN_RANK. The lock is held. */
 void virtual_members(const communicator *comm, const communicator *parent, uint64_t *ranks);
+/* The operation of a group whose data stand for those of its `part`-th one: itself, mostly. */
+const operation *virtual_source(const communicator *comm, const operation *operations, int count, int part);
 /* What the operation gives to this rank, whose contribution is `own`: memory of malloc, and its size. NULL: nothing, or no memory
  * left, which `failed` tells. */
 void *virtual_result(const communicator *comm, const operation *call, const void *own, size_t *bytes, bool *failed);
