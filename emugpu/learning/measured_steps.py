@@ -72,7 +72,7 @@ def read_measured_steps(path: Path, gpu_type: str) -> list[MeasuredStep]:
     return found
 
 
-def _rows(path: Path) -> list[tuple[int, Mapping[str, str]]]:
+def _rows(path: Path) -> Sequence[tuple[int, Mapping[str, str]]]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)

@@ -1,7 +1,7 @@
 """One steady step as a chart: what host, compute units, copies and collectives of each rank do.
 
-A step has up to a million kernels. What follows each other closely is drawn as one box, which says how many there are and how much
-of it they fill.
+A step has up to a million kernels. What follows each other closely is drawn as one box, which says how many there are and how
+much of it they fill.
 """
 
 from __future__ import annotations

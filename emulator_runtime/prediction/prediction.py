@@ -73,8 +73,8 @@ class RankPrediction:
     that the device would need at peak rates for the operations of a step, as a share of it. `factor`: on estimates, if they are
     anchored. `memory_bytes`: peak by device. `source_s`: estimated time of the work by the source of the estimates.
     `source_errors`: relative error of these times, where the source states it, weighted by time. `last_step_ns`: when the last
-    step began and ended in the run; the whole run if there is no step. `stands_for`: how many ranks of the job do the same, itself
-    among them."""
+    step began and ended in the run; the whole run if there is no step. `stands_for`: how many ranks of the job do the same,
+    itself among them."""
 
     rank: int
     total_s: float

@@ -4,8 +4,8 @@
         check_policy(MyPolicy)
 
 Every job that fits ends; it does the steps that were asked for, each once; no device has two jobs at a time; a start and a stop
-cost what the cluster's costs say, and nothing else is lost; the same seed gives the same run, also if jobs are listed and changes are
-handed over in another order.
+cost what the cluster's costs say, and nothing else is lost; the same seed gives the same run, also if jobs are listed and changes
+are handed over in another order.
 """
 
 from __future__ import annotations

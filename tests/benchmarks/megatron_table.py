@@ -33,7 +33,8 @@ GPU, NETWORK_GBPS, GPUS_PER_NODE = "A100-80GB", 1600.0, 8
 @dataclass(frozen=True, slots=True)
 class Row:
     """`published`: achieved TFLOP/s of a GPU. `micro_batch`, `chunks` (of a stage, in the interleaved schedule): as in the
-    scripts that the authors published for the table (Megatron-LM, examples/sc21/run_table_1.sh). `traced`: microbatches, if fewer."""
+    scripts that the authors published for the table (Megatron-LM, examples/sc21/run_table_1.sh). `traced`:
+    microbatches, if fewer."""
 
     name: str
     heads: int

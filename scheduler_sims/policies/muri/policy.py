@@ -35,7 +35,7 @@ class _Muri:
     needs_estimates: ClassVar[bool] = True
     preemptive: ClassVar[bool] = True
 
-    def __init__(self, fidelity: str = "strict", matching: bool = True) -> None:
+    def __init__(self, fidelity: str = "strict", *, matching: bool = True) -> None:
         if fidelity not in _FIDELITIES:
             raise UnknownNameError("muri: fidelity", "fidelity", fidelity, _FIDELITIES)
         if matching:

@@ -86,8 +86,8 @@ def least_fragments(question: Question, rooms: Sequence[Room]) -> list[Room]:
 
 
 def fragments(room: Room, mix: Mapping[Configuration, int]) -> float:
-    """Expected idle devices that the next job can't use, if it is drawn from `mix`: all of them if the job doesn't fit or needs no
-    device, else none (of a whole-device job)."""
+    """Expected idle devices that the next job can't use, if it is drawn from `mix`: all of them if the job doesn't fit or needs
+    no device, else none (of a whole-device job)."""
     total = sum(mix.values())
     useless = sum(count for wanted, count in mix.items() if not wanted.gpus or not room.hosts(wanted))
     return room.devices * useless / total if total else 0.0

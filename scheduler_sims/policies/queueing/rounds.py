@@ -60,7 +60,7 @@ class InRounds:
         if view.round is None:
             raise PolicyError("rounds needs rounds: a policy that calls it needs its attribute `rounds`, too")
         if view.round.number > memory.number or (view.round.number >= 0 and "node" in view.triggers):
-            plan = self._policy.plan(replace(view, changes=changes, state=memory.inner, round=None))
+            plan = self._policy.plan(replace(view, changes=changes, changed_nodes=None, state=memory.inner, round=None))
             return replace(plan, wake_at_s=None, state=_Memory(view.round.number, plan.allocations, plan.state))
         held = view.plan.allocations
         start = {

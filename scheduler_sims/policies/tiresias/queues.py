@@ -69,7 +69,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The standings of all jobs, and the next places at the front and at the end. `moved`: jobs that were demoted while running."""
+    """The standings of all jobs, and the next places at the front and at the end. `moved`: jobs that were demoted while
+    running."""
 
     jobs: Mapping[str, Standing] = field(default_factory=dict)
     front: int = -1

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.scheduling.remember.encoding import EncodingError, decode, encode
-from scheduler_sims.policies.allox import _Service
+from scheduler_sims.policies.allox.policy import _Service
 from scheduler_sims.policies.las import _Memory
 from scheduler_sims.policies.synergy.policy import Round
 from scheduler_sims.policies.waiting import Lines

@@ -13,8 +13,8 @@ import pytest
 from emulator_runtime.domain.errors import InputError, PolicyError
 from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.allox import Allox
-from scheduler_sims.policies.machines import machines_of
-from scheduler_sims.policies.matching import match
+from scheduler_sims.policies.allox.machines import machines_of
+from scheduler_sims.policies.allox.matching import match
 from scheduler_sims.testing import Job, Node, cluster_view, places
 
 GPU_AND_CPU = [Node("gpu", gpus=1), Node("cpu", cpus=1)]
@@ -247,7 +247,7 @@ def test_service_of_finished_jobs_is_remembered(replay):
 
 def test_max_candidates_takes_turns_between_short_on_gpus_and_short_on_cpus(monkeypatch):
     seen = []
-    monkeypatch.setattr("scheduler_sims.policies.allox.match", lambda kinds, ready, run: seen.append(run) or [])
+    monkeypatch.setattr("scheduler_sims.policies.allox.policy.match", lambda kinds, ready, run: seen.append(run) or [])
     jobs = [
         Job("g1", gpu_s=1, cpu_s=90),
         Job("c1", gpu_s=80, cpu_s=2),

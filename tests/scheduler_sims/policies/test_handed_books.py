@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from scheduler_sims.interface.handed import Handed, taken
-from scheduler_sims.policies import allox
+from scheduler_sims.policies.allox import policy as allox
 from scheduler_sims.policies.placing import FreeSpace
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.testing import Job, Node, cluster_view

@@ -67,8 +67,8 @@ def test_a_rank_alone_takes_no_time() -> None:
 
 
 def test_a_hierarchical_all_reduce_crosses_nodes_with_one_part_for_each_place() -> None:
-    """1 MB on 4 nodes of 8, with LL128 (15/16 of the bytes are data). Latency: 14 + 2 x 7 steps of 1.9 inside + 2 x 3 of 4 outside.
-    Inside 2 x 7/8 MB over NVLink; between 2 x 3/4 MB out of each node. The best tree takes 251 us, the best ring 324."""
+    """1 MB on 4 nodes of 8, with LL128 (15/16 of the bytes are data). Latency: 14 + 2 x 7 steps of 1.9 inside + 2 x 3 of 4
+    outside. Inside 2 x 7/8 MB over NVLink; between 2 x 3/4 MB out of each node. The best tree takes 251 us, the best ring 324."""
     inside, between = 1.75e6 / (234e9 * 15 / 16) * 1e6, 1.5e6 / (11.5e9 * 15 / 16) * 1e6
     expected = 14 + 14 * 1.9 + 6 * 4 + inside + between
     assert took_us(Topology(), "all_reduce", MILLION, ranks=32) == pytest.approx(expected, abs=0.001)
@@ -145,7 +145,8 @@ def test_a_card_serves_its_part_of_the_gpus() -> None:
 
 
 def test_messages_between_racks_use_card_and_uplink() -> None:
-    """0 sends 1 GB to each of 1 (its rack) and 2 (the other, whose uplink is 6.25 GB/s): 2 GB over its card, 1 over the uplink."""
+    """0 sends 1 GB to each of 1 (its rack) and 2 (the other, whose uplink is 6.25 GB/s): 2 GB over its card, 1 over the
+    uplink."""
     topology = Topology(nodes_per_rack=2, oversubscription=4, rack_latency_us=3)
     communicator, traces = world(4, 1)
     call = Collective(0, 0, 0, 0, 0, 0, "send_receive", 0, ((1, BILLION, 0), (2, BILLION, 0)))

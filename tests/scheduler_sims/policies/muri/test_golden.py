@@ -1,6 +1,8 @@
 """Muri's grouping against its own simulator, job by job.
 
-`Original` plays the rest of that simulator (Rivendile/Muri at 4e69a78, Apache-2.0; Zhao et al., SIGCOMM 2022) by its rules: all jobs of a group take one iteration in the time of the group, and the start overheads of a group are taken off the progress
+`Original` plays the rest of that simulator (Rivendile/Muri at 4e69a78, Apache-2.0; Zhao et al., SIGCOMM 2022)
+by its rules: all jobs of a group take one iteration in the time of the group, and the start overheads of a group are
+taken off the progress
 that its jobs get at each later event, but not off the end that is planned for them. The two worked cases and what the original
 makes of them are below. With EMUGPU_SCHEDULER_DATA=DIR the inputs and per-job files in DIR/muri are compared.
 """

@@ -16,8 +16,8 @@ from emulator_runtime.domain.errors import InputError, PolicyError
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
-from scheduler_sims.policies.machines import Kind, Machine, kinds_of, left_s, machines_of, whole_s
-from scheduler_sims.policies.matching import load_solver, match
+from scheduler_sims.policies.allox.machines import Kind, Machine, kinds_of, left_s, machines_of, whole_s
+from scheduler_sims.policies.allox.matching import load_solver, match
 from scheduler_sims.policies.placing import FreeSpace
 
 
