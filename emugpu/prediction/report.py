@@ -25,8 +25,9 @@ _TIMELINE_TEXT = (
 )
 _PARTS_TEXT = (
     "compute and memory: work that is limited by its operations or by its memory traffic. small kernels: work whose fixed time "
-    "is the largest part. While nothing is computed: communication is a collective or message, bubble is waiting for the other "
-    "side of a message, slower ranks is waiting for a collective to begin, copies is a copy from or to the host, host is the rest."
+    "is the largest part. While nothing is computed: communication is a collective or message, bubble is waiting for the "
+    "other side of a message, slower ranks is waiting for a collective to begin, copies is a copy from or to the host, host is "
+    "the rest."
 )
 _MEMORY_TEXT = "Dashed: what a GPU has. GPU types differ in their context."
 _SOURCES = {
