@@ -90,7 +90,7 @@ def share_messages(tp: int) -> None:
             tensor_send_prev=parts[1],
             recv_prev=recv_prev,
             recv_next=recv_next,
-            tensor_shape=(prod(tensor_shape) // tp,),
+            tensor_shape=None if tensor_shape is None else (prod(tensor_shape) // tp,),
             **more,
         )
         whole = [
