@@ -24,7 +24,6 @@ BENCHMARKS = (
     "cuda_costs",
     "prediction_speed",
     "prediction_accuracy",
-    "megatron_table",
 )
 
 
