@@ -27,7 +27,6 @@ BENCHMARKS = (
     "prediction_speed",
     "prediction_accuracy",
     "learned_accuracy",
-    "megatron_table",
 )
 
 
