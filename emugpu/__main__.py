@@ -28,7 +28,7 @@ COMMANDS = {
     "dashboard": "show comparisons, or a cluster, in the browser",
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
-    "profile": "show step times and memory of the models; make profiles of traced programs",
+    "profile": "show step times and memory of the models; make profiles of traced programs; train estimators",
     "scheduler": "schedule EmuJobs on Kubernetes by a policy",
     "cluster": "a Kubernetes cluster with emulated GPUs",
     "train": "train a model on the emulated GPUs of this container",
@@ -43,11 +43,22 @@ OF_TRACES = frozenset({"trace", "predict", "search"})
 OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard", "trace"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
-    "scheduler": ("numpy", "scipy", "yaml", "rich", "plotly", "scheduler_sims", "cluster_harness"),
+    "scheduler": (
+        "numpy",
+        "scipy",
+        "highspy",
+        "rustworkx",
+        "yaml",
+        "rich",
+        "plotly",
+        "scheduler_sims",
+        "cluster_harness",
+    ),
     "node": ("grpc", "google", "prometheus_client", "redis", "sharing_manager", "deviceplugin"),
     "operator": ("fastapi", "pydantic", "annotated_types", "kubernetes", "starlette", "uvicorn", "operators"),
     "kubectl": ("kubernetes",),
     "search": ("optuna",),
+    "learning": ("sklearn",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""
 EXIT_INTERRUPTED = 128 + signal.SIGINT

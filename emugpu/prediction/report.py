@@ -12,7 +12,7 @@ from typing import Any
 from emugpu.prediction.figures import PARTS, Amounts
 from emugpu.prediction.report_charts import by_rank, by_type, chosen, memory, short_name
 from emugpu.prediction.step_timeline import step_figure
-from emugpu.prediction.table import amount_cells, notes, step_cells
+from emugpu.prediction.table import Columns, amount_cells, notes, step_cells
 from emulator_runtime.prediction.estimators import ANCHORED, ROOFLINE, TABLE
 from emulator_runtime.prediction.prediction import Conditions, Prediction
 from scheduler_sims.reports.files import write_atomically
@@ -144,7 +144,13 @@ def _notes_section(predictions: Sequence[Prediction]) -> str:
 
 
 def _table_section(predictions: Sequence[Prediction], amounts: Amounts) -> str:
-    columns = {**step_cells(predictions), **amount_cells(predictions, amounts)}
+    tables = _table(predictions, step_cells(predictions))
+    if columns := amount_cells(predictions, amounts):
+        tables += _table(predictions, columns)
+    return f"<section><h2>On each GPU type</h2>{tables}</section>"
+
+
+def _table(predictions: Sequence[Prediction], columns: Columns) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = "".join(
         f"<tr><td class='name'>{escape(one.gpu_type)}</td>"
@@ -153,8 +159,8 @@ def _table_section(predictions: Sequence[Prediction], amounts: Amounts) -> str:
         for one in predictions
     )
     return (
-        "<section><h2>On each GPU type</h2><div class='scroll'><table><thead><tr><th class='name'>GPU type</th>"
-        f"{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"
+        f"<div class='scroll'><table><thead><tr><th class='name'>GPU type</th>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
     )
 
 

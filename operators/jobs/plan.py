@@ -28,7 +28,7 @@ from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob
 from operators.objects.names import FINAL
 from operators.objects.pod import Pod
-from operators.objects.scheduling_problem import REASONS as SCHEDULING_PROBLEMS
+from operators.objects.scheduler_notes import REASONS as SCHEDULING_PROBLEMS
 from operators.results.status import Outcome
 
 _LONGEST_PAUSE_S = 60.0

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from emulator_runtime.domain.sensitivity import HostShare
-from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJobSpec
 from operators.objects.native import Amounts, exact_amounts
 from operators.objects.pod import RESIZE_IN_PROGRESS, Pod
+from operators.objects.scheduler_notes import read_allocation
 
 Resources = Mapping[str, Amounts]
 """Of a container: requests, and limits if there are any."""

@@ -15,12 +15,11 @@ from operators.controllers.actions import NOT_CARRIED_OUT
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at
 from operators.kube.timestamps import rfc3339_micro, seconds_of
-from operators.objects.allocation import allocation_status, read_allocation
 from operators.objects.emujob import EmuJob, EmuJobSpec
 from operators.objects.job import BatchJob, submission_ns
 from operators.objects.names import FINAL, HOLDING
 from operators.objects.pod import Pod
-from operators.objects.scheduling_problem import read_problem
+from operators.objects.scheduler_notes import allocation_status, read_allocation, read_problem
 from operators.results.facts_and_result import EVENT_LOG
 from operators.results.predicted import Prediction
 from operators.results.status import Outcome, members_of

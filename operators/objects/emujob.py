@@ -61,7 +61,7 @@ from operators.objects.names import (
 )
 from operators.objects.native import Native
 from operators.objects.own_profile import OwnProfile, size_rule
-from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
+from operators.objects.scheduler_notes import ANNOTATION as SCHEDULING_PROBLEM
 from operators.objects.template import Template
 
 DEFAULT_CONFIGURATION = "default"

@@ -13,7 +13,7 @@ from enum import StrEnum
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.units import NS_PER_S
 from operators.kube.timestamps import rfc3339_micro
-from operators.objects.scheduling_problem import SchedulingProblem
+from operators.objects.scheduler_notes import SchedulingProblem
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
 
 FIRST_PAUSE_S = 10

@@ -21,7 +21,7 @@ from operators.controllers.status_server import loop_alive, status_server
 from operators.kube import kubeconfig
 from operators.kube.api import Api
 from operators.kube.client import KubeApi
-from operators.objects.scheduling_problem import ANNOTATION as PROBLEM
+from operators.objects.scheduler_notes import ANNOTATION as PROBLEM
 from operators.scheduling.cluster import Connection, KubernetesCluster, Successor
 from operators.scheduling.complaints import Complaint, ComplaintLog, complaint_of
 from operators.scheduling.metrics import SchedulerMetrics

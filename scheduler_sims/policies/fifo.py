@@ -26,6 +26,8 @@ class Fifo:
 
     needs_estimates: bool = False
     preemptive: ClassVar[bool] = False
+    backfill: str = "none"
+    """Of derived policies that have options of their own, too."""
 
     def __init__(self, backfill: str = "none") -> None:
         known = (*_ORDERS, *_RESERVATIONS)

@@ -283,7 +283,7 @@ def test_the_schedulers_dockerfile_and_the_builder_agree() -> None:
     done = subprocess.run([sys.executable, script, pyproject, *names], capture_output=True, text=True, check=True)
     extras = tomllib.loads(pyproject.read_text())["project"]["optional-dependencies"]
     assert done.stdout.splitlines() == [
-        line for line in extras["scheduler"] if line.startswith(("highspy", "numpy", "scipy"))
+        line for line in extras["scheduler"] if line.startswith(("numpy", "scipy", "highspy", "rustworkx"))
     ]
 
 

@@ -23,7 +23,7 @@ def test_json_says_what_each_policy_is(capsys):
     assert entries["las"]["options"] == {"threshold_s": 60.0, "quantum_s": 10.0}
     assert (entries["las"]["preemptive"], entries["las"]["needs_estimates"]) == (True, False)
     assert (entries["allox"]["preemptive"], entries["allox"]["needs_estimates"]) == (False, True)
-    assert entries["fifo"]["options"] == {}
+    assert entries["fifo"]["options"] == {"backfill": "none"}
 
 
 def test_summaries_are_one_sentence():

@@ -14,7 +14,7 @@ PLAIN = ("scheduler", "--policy", "fifo")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--policy", "fifi"), "--policy: unknown policy 'fifi'; did you mean fifo or drf-fifo?"),
+        (("--policy", "fifi"), "--policy: unknown policy 'fifi'; did you mean fifo or ftf or drf-fifo?"),
         (("--policy", "las:quantum=3"), "--policy las: unknown option 'quantum'; did you mean quantum_s?"),
         (("--policy", "nowhere.py:P"), "nowhere.py: no such file"),
         ((*PLAIN[1:], "--name", "My_Name"), "--name: 'My_Name' must be at most 40 small letters, digits and -"),

@@ -10,8 +10,8 @@ from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.allocation import Allocation as AllocationAnnotation
 from operators.fitting.workload import job_spec
 from operators.kube.timestamps import ns_of
-from operators.objects.allocation import read_allocation
 from operators.objects.emujob import EmuJob
+from operators.objects.scheduler_notes import read_allocation
 from operators.scheduling.remember.handover import AttainedService
 from operators.scheduling.see.capacity import ClusterSnapshot
 from operators.scheduling.see.job_objects import JobObjects, last_run

@@ -212,7 +212,10 @@ class Pollux:
         goodput = speeds.best(candidate.speeds, batches, noise, nodes, gpus).goodput
         within = min(fair, batches.most // batches.least_each)
         base = speeds.best(candidate.speeds, batches, noise, np.ones(1), np.full(1, float(within))).goodput[0]
-        table[nodes.astype(int), gpus.astype(int)] = goodput / base if base > 0 else gpus / fair
+        known = (
+            base > 0 and goodput.any()
+        )  # not for a job with fewer samples in a step than GPUs, such as one without a model
+        table[nodes.astype(int), gpus.astype(int)] = goodput / base if known else gpus / fair
         return table
 
     def _batches(self, view: ClusterView, candidate: _Candidate) -> tuple[Batches, float]:

@@ -220,7 +220,7 @@ def test_another_workload_is_another_experiment(
             {"cluster": {"inline": "nodes: [{name: n, gpus: 2, gpu_type: V100, cpus: 4}]"}},
             "spec.cluster: describes 1 nodes with 2 Tesla",
         ),
-        ({"policies": ["fofi"]}, "unknown policy 'fofi'; did you mean fifo"),
+        ({"policies": ["fofi"]}, "unknown policy 'fofi'; did you mean"),
         ({"policies": ["sjf"], "estimates": "none"}, "needs estimates"),
         ({"policies": ["mine.py:Mine"]}, "runs with `emugpu compare --on kubernetes`"),
         ({"stretch": "0"}, "spec.stretch: must be a number from 0.0001"),

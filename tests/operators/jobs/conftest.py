@@ -22,7 +22,7 @@ from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.names import ALLOCATION, PREDICTED
 from operators.objects.pod import ContainerRun, Pod, sizing_of
-from operators.objects.scheduling_problem import ANNOTATION as SCHEDULING_PROBLEM
+from operators.objects.scheduler_notes import ANNOTATION as SCHEDULING_PROBLEM
 from operators.results.status import Outcome
 
 START_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

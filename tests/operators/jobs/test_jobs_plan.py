@@ -16,7 +16,7 @@ from operators.kube.documents import Key, condition_of
 from operators.objects.emujob import EmuJob
 from operators.objects.job import BatchJob
 from operators.objects.pod import Pod
-from operators.objects.scheduling_problem import SchedulingProblem
+from operators.objects.scheduler_notes import SchedulingProblem
 from operators.results.computing import job_result
 from operators.results.facts_and_result import JobFacts as ResultFacts
 from operators.results.status import Outcome

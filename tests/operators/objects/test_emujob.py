@@ -10,8 +10,8 @@ import pytest
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.node.allocation import Allocation
-from operators.objects.allocation import read_allocation
 from operators.objects.emujob import parse_spec
+from operators.objects.scheduler_notes import read_allocation
 
 WORK = {"steps": 100, "model": "resnet50", "batchSize": 64}
 FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}

@@ -10,7 +10,7 @@ import pytest
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.units import NS_PER_S
 from operators.kube.timestamps import ns_of
-from operators.objects.scheduling_problem import LONGEST_MESSAGE, REASONS, SchedulingProblem, read_problem
+from operators.objects.scheduler_notes import LONGEST_MESSAGE, REASONS, SchedulingProblem, read_problem
 from operators.scheduling.complaints import Complaint, ComplaintLog, Kind, Report, complaint_of
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError
 

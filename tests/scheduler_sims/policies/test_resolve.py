@@ -83,10 +83,10 @@ def test_options_are_typed_and_stay_in_the_name():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fifi", "--policy: unknown policy 'fifi'; did you mean fifo or drf-fifo?"),
+        ("fifi", "--policy: unknown policy 'fifi'; did you mean fifo or ftf or drf-fifo?"),
         ("", "--policy: unknown policy ''; known: allox, drf-fifo"),
         ("las:treshold_s=3", "--policy las: unknown option 'treshold_s'; did you mean threshold_s?"),
-        ("fifo:a=1", "--policy fifo: unknown option 'a'; known: none"),
+        ("fifo:a=1", "--policy fifo: unknown option 'a'; known: backfill"),
         ("las:threshold_s", "--policy las: 'threshold_s' is not an option; write name=value"),
         ("las:threshold_s=1,", "--policy las: '' is not an option"),
         ("las:threshold_s=1,threshold_s=2", "--policy las: option threshold_s is given twice"),
@@ -212,7 +212,8 @@ def test_files_of_the_same_name_do_not_replace_each_other(tmp_path):
 
 
 def test_options_of_the_built_in_policies():
-    assert options_of(POLICIES["fifo"]) == []
+    assert options_of(POLICIES["srtf"]) == []
+    assert options_of(POLICIES["fifo"]) == [Option("backfill", str, "none", False)]
     assert options_of(Las) == [Option("threshold_s", float, 60.0, False), Option("quantum_s", float, 10.0, False)]
 
 

@@ -231,7 +231,9 @@ def test_the_files_of_muris_simulator(trace, nodes, width, flag, request):
         jobs = [described(row) for row in csv.DictReader(file) if int(row["num_gpu"]) <= nodes * width]
     aware, grouping = FLAGS[flag]
     if trace == "t3_60" and not aware:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="the mean JCT is 8% above the original's: docs/originals.md"))
+        request.applymarker(
+            pytest.mark.xfail(strict=True, reason="the mean JCT is 8% above the original's: docs/originals.md")
+        )
     ends = Original(jobs, nodes, width, aware, grouping).run()
     assert ends.keys() <= expected.keys()
     if trace.startswith("m"):
