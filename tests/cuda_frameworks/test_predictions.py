@@ -9,7 +9,7 @@ import pytest
 from tests.support.predicted_programs import PROGRAMS, Program, observed, predicted
 from tests.support.torch_releases import TorchRelease
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.alone, pytest.mark.timeout(400)]
 
 BUSY = 1.15
 """How much longer a step may take on a busy machine, where the program has to wait for a core."""
