@@ -79,6 +79,7 @@ def _whole_run(experiment: Experiment, policy: str, out: Path) -> None:
     from emugpu.comparison.runs import meta_of, write_files
 
     arguments = argparse.Namespace(workload="workload.csv", cluster="cluster.yaml", stretch=1.0, out=out)
+    out.mkdir(parents=True, exist_ok=True)
     run = experiment.simulate(policy)
     write_files(arguments, [run], meta_of(arguments, experiment, "simulated only"))
 

@@ -45,7 +45,7 @@ MEDIAN_S, SIGMA = 1_200.0, 1.0
 def main(argv: list[str]) -> int:
     """Print the tables; always 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks simulator_speed", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the jobs, on fewer nodes")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the jobs, or fewer, on fewer nodes")
     parser.add_argument("--policy", action="append", help=f"policies (default: {', '.join(POLICY_NAMES)})")
     options, _ = parser.parse_known_args(argv)  # other benchmarks have options of their own
     policies = options.policy or POLICY_NAMES
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         print_header()
         runs(Path(folder), "overload", 400 if options.quick else 2_000, 8, 10.0, policies)
         for load in (0.9, 1.1):
-            jobs, nodes = (10_000, 25) if options.quick else (100_000, 250)
+            jobs, nodes = (1_000, 25) if options.quick else (100_000, 250)
             runs(Path(folder), f"load {load}", jobs, nodes, load, policies)
         print(PEERS)
         print_rounds(quick=options.quick)
