@@ -152,7 +152,7 @@ def print_rounds(*, quick: bool) -> None:
     """Rounds per second of Synergy, and the time of a plan of AlloX."""
     gpus = 240 if quick else 2_400
     view = view_of(gpus)
-    print(f"rounds with {len(view.jobs):,} active jobs on {gpus:,} GPUs, a policy that remembers the round before:")
+    print(f"first rounds with {len(view.jobs):,} active jobs on {gpus:,} GPUs:")
     for order in ("fifo", "las"):
         for allocation in ("proportional", "tune"):
             print(

@@ -48,9 +48,9 @@ def job_of(job_id: str, model: str) -> Job:
     return Job(job_id, gpu_s=3600, cpus=least.cpu_milli / 1000, memory_gib=least.memory_bytes / GIB, **fast)
 
 
-def rounds_per_s(view: ClusterView, allocation: str) -> float:
+def rounds_per_s(view: ClusterView, allocation: str, *, order: str = "las") -> float:
     """First rounds of a policy that remembers nothing, until half a second is over."""
-    policy, count, began = Synergy(order="las", allocation=allocation), 0, time.perf_counter()
+    policy, count, began = Synergy(order=order, allocation=allocation), 0, time.perf_counter()
     while time.perf_counter() - began < LEAST_S:
         policy.plan(view)
         count += 1
