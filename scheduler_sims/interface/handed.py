@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handed(Generic[T]):
-    """Content that whoever takes it may change, and that can be taken once.
+    """Content that its taker may change, and that can be taken once.
 
     A state must not change, since the same view gives the same plan; but copying all waiting jobs at each event makes a long
     workload quadratic. So a policy takes its books from the state of the plan in force, brings them up to date with

@@ -95,7 +95,7 @@ def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPla
         remedy=remedy,
     ).in_pods()
     program = next((job for job in experiment.workload.jobs if job.program is not None), None)
-    if program is not None:  # else whoever may create experiments could run any image, with no quota of their own
+    if program is not None:  # a user who may create experiments could else run any image outside the own quota
         problem = f"job {program.job_id!r} runs a program; programs run with `emugpu compare --on kubernetes`"
         raise InputError("spec.workload", f"{problem}, an experiment's jobs are emulated")
     plan = ComparisonPlan(

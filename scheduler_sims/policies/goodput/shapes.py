@@ -133,5 +133,5 @@ def answer(
     now = view.plan.allocations
     start = {job: a for job, a in present.items() if job not in now or not a.same_place(now[job])}
     stop = [job for job in now if job not in present]
-    told = {job: reasons[job] for job in start if job in reasons} | dict.fromkeys(stop, away)
-    return view.plan.evolve(start=start, stop=stop, state=state, reasons=told)
+    stated = {job: reasons[job] for job in start if job in reasons} | dict.fromkeys(stop, away)
+    return view.plan.evolve(start=start, stop=stop, state=state, reasons=stated)
