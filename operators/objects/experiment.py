@@ -47,9 +47,13 @@ _COSTS = (
     "sharedStop",
     "finish",
 )
-"""What spec.costs can name, without the unit."""
+"""The durations that spec.costs can name, without the unit."""
 COSTS = {
-    f"{name}Seconds": "".join(f"_{each.lower()}" if each.isupper() else each for each in name) + "_s" for name in _COSTS
+    **{
+        f"{name}Seconds": "".join(f"_{each.lower()}" if each.isupper() else each for each in name) + "_s"
+        for name in _COSTS
+    },
+    "hostSlots": "host_slots",
 }
 """Members of spec.costs, and what a cluster file calls them."""
 _FROZEN = (
@@ -79,12 +83,12 @@ def _decimal_type(least: float, range_cel: tuple[str, str], message: str) -> Sca
     return Scalar(read, {"x-kubernetes-int-or-string": True, "maxLength": 16}, (Rule(message, cel),))
 
 
-Seconds = Annotated[
+Cost = Annotated[
     float,
     _decimal_type(
         0.0,
         ("double(self) <= 100000000.0", "self >= 0 && self <= 100000000"),
-        "costs: write seconds as a number from 0 to 100000000, such as 2 or '0.5'",
+        "costs: write a number from 0 to 100000000, such as 2 or '0.5'",
     ),
 ]
 Stretch = Annotated[
@@ -155,7 +159,7 @@ class ProfilesFile(_Source):
 Source = Workload | ClusterFile | ProfilesFile
 
 Costs: type[Part] = create_model(
-    "Costs", __base__=Part, **{name: (Seconds | None, Field(None, alias=alias)) for alias, name in COSTS.items()}
+    "Costs", __base__=Part, **{name: (Cost | None, Field(None, alias=alias)) for alias, name in COSTS.items()}
 )  # type: ignore[call-overload]
 
 _OPTION = r" *[A-Za-z_][A-Za-z0-9_]* *= *[^,=\x00-\x20\x7f]+ *"

@@ -141,15 +141,15 @@ class _Line:
     """A queue with a constant service time. Requests before time 0 were served before the run began."""
 
     def __init__(self, each_ns: int) -> None:
-        self._each_ns = each_ns
+        self.each_ns = each_ns
         self._free_ns = 0
 
     def turn_ns(self, at_ns: int, number: int = 1) -> int:
         """When the service of the last of `number` requests begins that arrive at `at_ns`."""
         if at_ns < 0:
             return at_ns
-        last_ns = max(at_ns, self._free_ns) + self._each_ns * (number - 1)
-        self._free_ns = last_ns + self._each_ns
+        last_ns = max(at_ns, self._free_ns) + self.each_ns * (number - 1)
+        self._free_ns = last_ns + self.each_ns
         return last_ns
 
 
@@ -170,8 +170,15 @@ class StartQueue:
 
     def begin_ns(self, start: Start) -> int:
         """Serves `start`; returns when its first step begins."""
-        turn_ns = self._line.turn_ns(start.at_ns, len(start.allocation.tasks))
-        return start.begin_ns(self._costs) + turn_ns - start.at_ns
+        return start.begin_ns(self._costs) + self._turn_ns(start) - start.at_ns
+
+    def turns_ns(self, start: Start) -> list[int]:
+        """Serves `start`; returns when the machines begin with each of its tasks (costs `host_slots`)."""
+        last_ns, tasks = self._turn_ns(start), len(start.allocation.tasks)
+        return [last_ns - self._line.each_ns * later for later in reversed(range(tasks))]
+
+    def _turn_ns(self, start: Start) -> int:
+        return self._line.turn_ns(start.at_ns, len(start.allocation.tasks))
 
 
 class StopQueue:

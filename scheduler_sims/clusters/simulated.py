@@ -11,13 +11,14 @@ loop receives the events of an instant.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.clusters.base import Capabilities, Event, Happening, Start, StartQueue, StopQueue
+from scheduler_sims.clusters.host_share import HostShare
 from scheduler_sims.clusters.leases import Leases
 from scheduler_sims.clusters.shared_runs import RunEnd, SharedRuns
 from scheduler_sims.inputs.truth import WorkloadTruth
@@ -27,6 +28,10 @@ from scheduler_sims.record import LagAccount
 
 _WITHIN = -1
 """Position of cluster-internal events among the events of an instant (see base.ORDER): before all of them."""
+_HOST = -2
+"""Position of the machines' work: before those."""
+_LATER_NS = 2**62
+"""When a run begins whose start the machines have not carried out yet."""
 
 
 @dataclass(slots=True)
@@ -59,6 +64,35 @@ class _StopDelivery:
     shared_ns: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _HostWork:
+    """Work of the machines: the start of one task of a run, or its end, after which the loop receives `event`."""
+
+    job_id: str
+    task: int
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _HostDone:
+    """The machines have done some work, unless more work has come since this was the `number`th forecast."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A run whose start the machines have not carried out: tasks to start, and a stop that has reached it meanwhile."""
+
+    start: Start
+    sharing: Mapping[str, str]
+    tasks: int
+    stop: _StopDelivery | None = None
+
+
+_Entry = Event | _Run | _StopDelivery | _HostWork | _HostDone
+
+
 class SimulatedCluster:
     """Discrete events over StepTimes, with the costs of ClusterCosts.
 
@@ -79,7 +113,10 @@ class SimulatedCluster:
         self._starts = StartQueue(costs)
         self._stops = StopQueue(costs)
         self._now_ns = 0
-        self._heap: list[tuple[tuple[int, int, int], int, Event | _Run | _StopDelivery]] = []
+        self._host = HostShare[tuple[_HostWork, int]](costs.host_slots) if costs.host_slots else None
+        self._pending: dict[str, _Pending] = {}
+        self._forecasts = 0
+        self._heap: list[tuple[tuple[int, int, int], int, _Entry]] = []
         self._runs: dict[str, _Run] = {}
         self._shared = SharedRuns(truth.cluster.resources)
         self._numbers = 0
@@ -101,6 +138,8 @@ class SimulatedCluster:
             elif isinstance(event, _StopDelivery):
                 self._advance(due_ns)
                 self._deliver_stop(event, number)
+            elif isinstance(event, _HostWork | _HostDone):
+                self._work(event, number, due_ns)
             elif self._valid(number, event):
                 events.append(event)
                 reached_ns = due_ns
@@ -113,15 +152,69 @@ class SimulatedCluster:
         sharing = self.capabilities.modes_of(start.allocation)
         number = self._next_number()
         times = self._truth.step_times(start.job, start.allocation, start.samples.steps)
-        begin_ns = self._starts.begin_ns(start)
-        run = _Run(start.job, times, start.steps_done, begin_ns, number, times.steps, number)
+        run = _Run(start.job, times, start.steps_done, _LATER_NS, number, times.steps, number)
         self._runs[start.job.job_id] = run
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        nodes = self._truth.cluster.resources if times.stages else ()
+        if self._host is None or start.at_ns < 0:
+            self._begin(run, self._starts.begin_ns(start), start, sharing)
+            return
+        self._pending[start.job.job_id] = _Pending(start, sharing, len(start.allocation.tasks))
+        for task, turn_ns in enumerate(self._starts.turns_ns(start)):
+            heapq.heappush(self._heap, ((turn_ns, _HOST, run.job.row), number, _HostWork(run.job.job_id, task)))
+
+    def _begin(self, run: _Run, begin_ns: int, start: Start, sharing: Mapping[str, str]) -> None:
+        """The first step of a run begins at `begin_ns`."""
+        run.begin_ns = begin_ns
+        nodes = self._truth.cluster.resources if run.times.stages else ()
         if sharing or (nodes and any(task.node in nodes for task in start.allocation.tasks)):
-            self._shared.begin(start, times, begin_ns + times.start_ns, sharing)
+            self._shared.begin(start, run.times, begin_ns + run.times.start_ns, sharing)
         else:
             self._plan_end(run)
+
+    def _work(self, work: _HostWork | _HostDone, number: int, now_ns: int) -> None:
+        """The machines begin a piece of work, or have done some, if that is still so."""
+        assert self._host is not None
+        if isinstance(work, _HostDone) and work.number == self._forecasts:
+            self._advance(now_ns)
+            for done, its_number in self._host.take(now_ns):
+                self._worked(done, its_number)
+        elif isinstance(work, _HostWork) and self._of(work, number) is not None:
+            self._advance(now_ns)
+            self._host.add(now_ns, (work, number), self._work_ns(work))
+        else:
+            return
+        self._forecasts += 1
+        if (due_ns := self._host.next_ns()) is not None:
+            heapq.heappush(self._heap, ((due_ns, _HOST, -1), self._forecasts, _HostDone(self._forecasts)))
+
+    def _of(self, work: _HostWork, number: int) -> _Run | None:
+        """The run that the work belongs to, if it still does."""
+        run = self._runs.get(work.job_id)
+        if run is None or number != (run.born if work.event is None else run.number):
+            return None
+        return run
+
+    def _work_ns(self, work: _HostWork) -> int:
+        if work.event is not None:
+            return to_ns(self._costs.finish_s)
+        resumed = self._pending[work.job_id].start.steps_done > 0
+        return to_ns(self._costs.start_s) + (to_ns(self._costs.restore_s) if resumed else 0)
+
+    def _worked(self, work: _HostWork, number: int) -> None:
+        run = self._of(work, number)
+        if run is None:
+            return
+        if work.event is not None:
+            _, kind, row = work.event.order
+            heapq.heappush(self._heap, ((self._now_ns, kind, row), number, work.event))
+            return
+        pending = self._pending[work.job_id]
+        pending.tasks -= 1
+        if pending.tasks == 0:
+            del self._pending[work.job_id]
+            self._begin(run, self._now_ns + to_ns(self._costs.warm_up_s), pending.start, pending.sharing)
+            if pending.stop is not None:
+                self._deliver_stop(pending.stop, run.born)
 
     def stop(self, job_id: str, others: int = 0) -> None:
         run = self._runs.get(job_id)
@@ -140,6 +233,10 @@ class SimulatedCluster:
         if run is None or run.born != born:
             return  # the run has ended meanwhile
         run.release_ns = to_ns(self._costs.release_s()) + delivery.shared_ns
+        pending = self._pending.get(delivery.job_id)
+        if pending is not None and run.job.program is None:
+            pending.stop = delivery
+            return
         if delivery.job_id in self._shared:
             if (end := self._shared.stop(delivery.job_id, self._now_ns)) is not None:
                 self._end_shared(end)
@@ -157,6 +254,7 @@ class SimulatedCluster:
 
     def _stop_program(self, run: _Run) -> None:
         """A program ends at once, in the middle of a step."""
+        self._pending.pop(run.job.job_id, None)
         run.last = self.steps_done(run.job.job_id)
         run.number = run.born = self._next_number()
         self._push(run, self._now_ns + run.release_ns, Happening.STOPPED, _kept(run.job, run.last))
@@ -167,6 +265,9 @@ class SimulatedCluster:
             return
         if job_id in self._shared:
             self._shared.resize(job_id, self._truth.step_times(run.job, allocation, run.times.steps), self._now_ns)
+            return
+        if job_id in self._pending:
+            run.times = self._truth.step_times(run.job, allocation, run.times.steps)
             return
         times, count = self._truth.step_times(run.job, allocation, run.times.steps), self._issued(run)
         if times == run.times or run.first + count == run.times.steps:
@@ -200,6 +301,7 @@ class SimulatedCluster:
 
     def close(self) -> None:
         self._heap.clear()
+        self._pending.clear()
         self._runs.clear()
 
     def _more(self, reached_ns: int | None, until_ns: int | None) -> bool:
@@ -271,6 +373,10 @@ class SimulatedCluster:
     def _push(self, run: _Run, at_ns: int, what: Happening, steps_done: int) -> None:
         """Schedules an event at `at_ns`; the loop receives a job's end when its devices are free."""
         event = Event(at_ns, what, run.job.job_id, run.job.row, steps_done)
+        if self._host is not None and what is Happening.FINISHED:
+            work = _HostWork(run.job.job_id, -1, event)
+            heapq.heappush(self._heap, ((at_ns, _HOST, run.job.row), run.number, work))
+            return
         due_ns = at_ns + (to_ns(self._costs.finish_s) if what is Happening.FINISHED else 0)
         _, kind, row = event.order
         heapq.heappush(self._heap, ((due_ns, kind, row), run.number, event))

@@ -216,7 +216,10 @@ def _costs(document: object, place: str) -> ClusterCosts:
     if document is None:
         return ClusterCosts()
     fields = _mapping(document, place, COST_NAMES)
-    return ClusterCosts(**{name: _number(fields, name, place, default=0.0) for name in fields})
+    costs = ClusterCosts(**{name: _number(fields, name, place, default=0.0) for name in fields})
+    if problem := costs.problem():
+        raise InputError(f"{place}.host_slots", problem)
+    return costs
 
 
 def _mapping(value: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:

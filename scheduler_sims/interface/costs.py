@@ -45,6 +45,21 @@ class ClusterCosts:
     """Stops of one plan share the machines: until a job's devices are free, added for each other stop of the plan."""
     finish_s: float = 0.0
     """From the end of a job's last step until its devices are free; not part of its JCT."""
+    host_slots: float = 0.0
+    """How many starts (`start_s`, `restore_s`) and ends (`finish_s`) of jobs the machines carry out at full speed, a number and
+    not seconds; more of them share the machines equally. 0: any number. At least 1 otherwise, without `shared_start_s`, and
+    only simulated: when a start is over depends on what begins after it.
+
+    Example: start_s 2, host_slots 1.5: the first steps of three jobs started at once begin after 4 s.
+    """
+
+    def problem(self) -> str:
+        """What is wrong with `host_slots`, and the fix; empty if nothing is."""
+        if 0 < self.host_slots < 1:
+            return f"must be 0 (any number) or at least 1, not {self.host_slots:g}"
+        if self.host_slots and self.shared_start_s:
+            return "can't stand beside shared_start_s: both say how starts share the machines; leave one of them out"
+        return ""
 
     def begin_s(self, *, resumed: bool) -> float:
         """From the start action until the first step begins, if no other start is served first."""

@@ -30,7 +30,7 @@ MEASURED = Calibration(
         "serial_submit_s": 0.1,
         "start_s": 2.0,
         "serial_start_s": 0.5,
-        "shared_start_s": 0.0,
+        "host_slots": 0.0,
         "finish_s": 1.0,
         "stop_s": 3.0,
         "serial_stop_s": 0.2,

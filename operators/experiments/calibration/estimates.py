@@ -8,19 +8,51 @@ event that comes back. Medians are used, since one slow image pull says nothing 
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise
 from statistics import median
 from typing import TypeVar
 
-from emulator_runtime.domain.units import to_s
+from emulator_runtime.domain.units import to_ns, to_s
 from operators.experiments.calibration.observations import Observations, ProbeRun, ProbeStop
+from scheduler_sims.clusters.host_share import HostShare
 
 Costs = Mapping[str, float]
 Estimate = Callable[[Observations, Costs], float]
 """Seconds of one cost, from the observations. Those in DERIVED also use the costs that aren't in it."""
 O = TypeVar("O", ProbeRun, ProbeStop)  # noqa: E741
+
+_FIRST_GRID, _NEXT_GRID = 10, 4
+"""Points of a grid on each side of its centre."""
+_FINEST = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Jobs that one decision started: from the decision to their first steps, in that order; and how long each one ran."""
+
+    starts_s: tuple[float, ...]
+    ran_s: float
+
+    def predicted_s(self, spacing_s: float, slots: float, start_s: float, finish_s: float) -> list[float]:
+        """As simulated: starts `spacing_s` apart share the machines with each other and with the first ends."""
+        share, begins_s = HostShare[bool](slots), list[float]()
+        arrivals = [(to_ns(spacing_s * number), True) for number in range(len(self.starts_s))]
+        while len(begins_s) < len(self.starts_s):
+            due_ns = share.next_ns()
+            if due_ns is None or (arrivals and arrivals[0][0] <= due_ns):
+                at_ns, starts = heapq.heappop(arrivals)
+                share.add(at_ns, starts, to_ns(start_s if starts else finish_s))
+                continue
+            begun = sum(share.take(due_ns))
+            begins_s += [to_s(due_ns)] * begun
+            for _ in range(begun):
+                heapq.heappush(arrivals, (due_ns + to_ns(self.ran_s), False))
+        return begins_s
 
 
 def submit_s(seen: Observations, _costs: Costs) -> float:
@@ -45,23 +77,17 @@ def start_s(seen: Observations, _costs: Costs) -> float:
     return max(0.0, median(run.start_s for run in seen.runs_of("chain")))
 
 
-def serial_start_s(seen: Observations, _costs: Costs) -> float:
-    """Of jobs started by one decision: from one job's first step to the next one's."""
-    return slope_s(*([run.begin_ns for run in burst] for burst in _bursts(seen)))
+def serial_start_s(seen: Observations, costs: Costs) -> float:
+    """Of jobs started by one decision: how far apart the machines begin with them."""
+    return _burst_costs(_bursts(seen), costs["start_s"], costs["finish_s"])[0]
 
 
-def shared_start_s(seen: Observations, costs: Costs) -> float:
-    """By how much the first of n jobs started by one decision begins later than one alone, divided by n - 1.
+def host_slots(seen: Observations, costs: Costs) -> float:
+    """How many starts and ends of a burst the machines carry out at full speed; 0: as many as there were.
 
-    Example: alone 2.0 s; of a burst of 5 the first begins after 2.8 s: 0.2 s.
+    Example: alone 2.0 s; all of a burst of 3 begin after 4.0 s: 1.5.
     """
-    late_s = [
-        (run.start_s - position * costs["serial_start_s"] - costs["start_s"]) / (len(burst) - 1)
-        for burst in _bursts(seen)
-        if len(burst) > 1
-        for position, run in enumerate(burst)
-    ]
-    return max(0.0, median(late_s)) if late_s else 0.0
+    return _burst_costs(_bursts(seen), costs["start_s"], costs["finish_s"])[1]
 
 
 def finish_s(seen: Observations, _costs: Costs) -> float:
@@ -109,7 +135,7 @@ def shared_stop_s(seen: Observations, _costs: Costs) -> float:
     return max(0.0, more_s / together[0].others)
 
 
-DERIVED = ("serial_submit_s", "shared_start_s", "restart_s")
+DERIVED = ("serial_submit_s", "serial_start_s", "host_slots", "restart_s")
 """Costs that are computed from others, and so after them."""
 
 
@@ -133,8 +159,53 @@ def slope_s(*groups: Sequence[int]) -> float:
     return median(slopes) if slopes else 0.0
 
 
-def _bursts(seen: Observations) -> list[list[ProbeRun]]:
-    return [same_decision(seen.runs_of(name), lambda run: run.begin_ns) for name in ("burst", "wide")]
+def _bursts(seen: Observations) -> tuple[Burst, ...]:
+    """Those that one decision started."""
+    together = (same_decision(seen.runs_of(name), lambda run: run.begin_ns) for name in ("burst", "wide"))
+    return tuple(
+        Burst(tuple(run.start_s for run in runs), median(to_s(run.end_ns - run.begin_ns) for run in runs))
+        for runs in together
+        if len(runs) > 1
+    )
+
+
+@lru_cache(maxsize=4)
+def _burst_costs(bursts: tuple[Burst, ...], start_s: float, finish_s: float) -> tuple[float, float]:
+    """The spacing of starts and the number of slots under which the simulator's machines come closest to the bursts; the larger
+    number where several come equally close.
+
+    Closest by the sum of absolute differences, so that a straggler hardly counts. The sum has several minima, and an evaluation
+    takes less than a millisecond: so a grid over both, then finer ones around its best point. The grid's second axis is
+    1 / slots, the share of the machines that one start takes.
+    """
+    if not bursts or not start_s:
+        return slope_s(*([to_ns(each) for each in burst.starts_s] for burst in bursts)), 0.0
+    least = 1 / max(len(burst.starts_s) for burst in bursts)
+
+    def off_s(point: tuple[float, float]) -> float:
+        spacing_s, share = point
+        slots = 1 / max(share, least)
+        return sum(
+            abs(predicted - observed)
+            for burst in bursts
+            for predicted, observed in zip(
+                burst.predicted_s(spacing_s, slots, start_s, finish_s), burst.starts_s, strict=True
+            )
+        )
+
+    reach_s = max(burst.starts_s[-1] / (len(burst.starts_s) - 1) for burst in bursts) / 2
+    best, reach, number = (reach_s, 0.5), 0.5, _FIRST_GRID
+    while reach > _FINEST:
+        steps = range(-number, number + 1)
+        grid = [
+            (max(0.0, best[0] + reach_s * i / number), min(1.0, max(0.0, best[1] + reach * j / number)))
+            for i in steps
+            for j in steps
+        ]
+        best = min([best, *grid], key=lambda point: (round(off_s(point), 3), point[1], point[0]))
+        reach_s, reach, number = reach_s / 2, reach / 2, _NEXT_GRID
+    spacing_s, share = best
+    return spacing_s, 1 / share if share > least else 0.0
 
 
 def _batches(seen: Observations) -> list[Sequence[ProbeRun]]:

@@ -91,7 +91,7 @@ def _together(places: Sequence[Place]) -> ProbeJobs:
 
 _STARTS: Mapping[str, Estimate] = {
     "serial_start_s": estimates.serial_start_s,
-    "shared_start_s": estimates.shared_start_s,
+    "host_slots": estimates.host_slots,
 }
 _CHAIN: Mapping[str, Estimate] = {
     "start_s": estimates.start_s,

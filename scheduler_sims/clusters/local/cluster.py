@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import NS_PER_S, to_ns
 from emulator_runtime.ipc.frames import Message
@@ -49,6 +50,9 @@ class LocalCluster:
     def __init__(
         self, spec: ClusterSpec, options: LocalOptions, *, notify: Callable[[str], None] | None = None
     ) -> None:
+        if spec.costs.host_slots:
+            problem = "only the simulator knows it, since it delays a start by what begins later; leave it out"
+            raise InputError("costs.host_slots", f"{problem} to observe jobs on a local cluster")
         self._spec = spec
         self._options = options
         self._notify = notify or (lambda _text: None)

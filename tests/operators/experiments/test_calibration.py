@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import ClusterError
-from operators.experiments.calibration import calibration
+from operators.experiments.calibration import calibration, estimates
 from operators.experiments.calibration.calibration import Calibration, as_submitted
 from operators.experiments.calibration.observations import Observations, ProbeRun, ProbeStop
 from scheduler_sims.interface.costs import ClusterCosts
@@ -69,14 +69,15 @@ def test_figures_by_hand() -> None:
     stops = [ProbeStop(round(t * S), round((t + 1) * S), round((t + 2.25) * S), run) for t, run in times]
     late = [probe(0, 1.85, 1.85 + 2.0 + 0.25 * k) for k in range(12)]  # heard 1.1 s later than one alone: 11 x 0.1
     found = calibrated(seen(ALONE, late, chain(10, first=1.65), stops, coalesce_s=0.5))
-    assert found.seconds == pytest.approx(
+    assert not 0 < found.host_slots < 8  # no start waited, and eight overlapped
+    assert {**found.seconds, "host_slots": 0.0} == pytest.approx(
         {
             "arrive_s": 0.0,
             "submit_s": 0.25,
             "serial_submit_s": 0.1,
             "start_s": 2.0,
-            "serial_start_s": 0.25,
-            "shared_start_s": 0.0,
+            "serial_start_s": pytest.approx(0.25, abs=0.001),
+            "host_slots": 0.0,
             "finish_s": 1.0,
             "stop_s": 1.75,
             "serial_stop_s": 0.0,
@@ -94,7 +95,8 @@ def test_figures_by_hand() -> None:
         coalesce_s=2.0,
         start_s=pytest.approx(2.0),
         restore_s=pytest.approx(0.5),
-        serial_start_s=pytest.approx(0.25),
+        serial_start_s=pytest.approx(0.25, abs=0.001),
+        host_slots=found.host_slots,
         stop_s=pytest.approx(1.75),
         finish_s=pytest.approx(1.0),
     )
@@ -119,32 +121,33 @@ def test_a_prediction_s_jobs_are_seen_as_late_as_they_would_be() -> None:
 
 def test_one_straggler_tells_nothing_of_the_rest() -> None:
     slow = [*burst(11), probe(0, 0.75, 60.0)]
-    assert calibrated(seen(ALONE, slow, chain(10))).serial_start_s == pytest.approx(0.25)
+    assert calibrated(seen(ALONE, slow, chain(10))).serial_start_s == pytest.approx(0.25, abs=0.001)
     late = [*chain(9)[:4], probe(0, 50, 90), *(probe(0, 100 + 10 * k, 102 + 10 * k) for k in range(5))]
     assert calibrated(seen(ALONE, burst(12), late)).start_s == pytest.approx(2.0)
 
 
-def test_a_burst_whose_first_start_is_late_shares_the_machines() -> None:
-    """All of twelve begin 3.3 s later than one alone: 0.3 s for each of the other eleven."""
-    found = calibrated(seen(ALONE, burst(12, base=5.3), chain(10)))
-    assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.25))
-    assert found.shared_start_s == pytest.approx(0.3)
-    assert found.costs(0.5).shared_start_s == pytest.approx(0.3)
+def test_a_burst_that_shares_the_machines_has_as_many_slots_as_it_is_fast() -> None:
+    """All of three begin after 4 s, one alone after 2 s: 1.5 of them at full speed."""
+    found = calibrated(seen(ALONE, burst(3, base=4.0, serial=0.0), chain(10)))
+    assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.0))
+    assert found.host_slots == pytest.approx(1.5, abs=0.002)
+    assert found.costs(0.5).host_slots == found.host_slots
 
 
-def test_a_wider_burst_tells_serial_and_shared_starts_apart() -> None:
-    """Bursts of 12 and 32 that begin 0.05 s later for each other start, then one every 0.4 s: no noise, so both are found."""
-    few, many = burst(12, base=2.0 + 11 * 0.05, serial=0.4), burst(32, base=2.0 + 31 * 0.05, serial=0.4)
-    found = calibrated(seen(ALONE, few, chain(10), wide=many))
-    assert (found.burst, found.wide) == (12, 32)
-    assert (found.serial_start_s, found.shared_start_s) == (pytest.approx(0.4), pytest.approx(0.05))
+def test_starts_that_never_meet_have_any_number_of_slots() -> None:
+    """One begins 0.4 s after the other and takes 0.3 s."""
+    alone = [probe(10 * n, 10 * n + 0.75, 10 * n + 1.05) for n in range(3)]
+    short = [probe(0, t, t + 0.3) for t in range(0, 40, 4)]
+    found = calibrated(seen(alone, burst(12, base=0.3, serial=0.4), short, wide=burst(32, base=0.3, serial=0.4)))
+    assert (found.serial_start_s, found.host_slots) == (pytest.approx(0.4, abs=0.001), 0.0)
 
 
-def test_where_two_bursts_disagree_the_wider_one_counts_more() -> None:
-    """The twelve all come at once after 4 s, as if they shared the machines; the 32 come one every 0.45 s from the start on."""
-    found = calibrated(seen(ALONE, burst(12, base=4.0, serial=0.0), chain(10), wide=burst(32, serial=0.45)))
-    assert found.serial_start_s == pytest.approx(0.45)
-    assert found.shared_start_s == pytest.approx(0.0)
+def test_stragglers_of_a_burst_change_little() -> None:
+    """A start of 2 s each 0.1 s, two of them at full speed: the last of twelve begins after 12 s."""
+    few = estimates.Burst((0.0,) * 12, ran_s=1.0).predicted_s(0.1, 2.0, start_s=2.0, finish_s=1.5)
+    late = [probe(0, 0, run_s + (20.0 if number == 11 else 0.0)) for number, run_s in enumerate(few)]
+    found = calibrated(seen(ALONE, late, chain(10)))
+    assert (found.serial_start_s, found.host_slots) == (pytest.approx(0.1, abs=0.02), pytest.approx(2.0, abs=0.02))
 
 
 def stopped(asked: float, end: float, freed: float, others: int = 0) -> ProbeStop:
@@ -179,7 +182,7 @@ def test_one_stop_of_a_decision_tells_nothing_about_many() -> None:
 
 def test_only_starts_of_one_decision_are_a_burst() -> None:
     late = [probe(0, 10.0, 12.0), probe(0, 10.0, 12.25)]
-    assert calibrated(seen(ALONE, [*burst(6), *late], chain(3))).serial_start_s == pytest.approx(0.25)
+    assert calibrated(seen(ALONE, [*burst(6), *late], chain(3))).serial_start_s == pytest.approx(0.25, abs=0.001)
 
 
 def test_noise_never_makes_a_cost_negative() -> None:
@@ -223,8 +226,8 @@ def test_kinds_of_which_too_few_came_through_are_reported() -> None:
     alone = [stopped(t, t + 0.1, t + 1.6) for t in (20, 40)]
     found = calibrated(seen(ALONE[:2], apart, chain(5), alone, [stopped(80, 80, 85)], planned=PLANNED))
     assert found.notes == (
-        "calibration: only 4 of 12 probe jobs started at once can be used; serial_start_s and shared_start_s may be wrong",
-        "calibration: only 0 of 32 probe jobs of the larger burst can be used; serial_start_s and shared_start_s may be wrong",
+        "calibration: only 4 of 12 probe jobs started at once can be used; serial_start_s and host_slots may be wrong",
+        "calibration: only 0 of 32 probe jobs of the larger burst can be used; serial_start_s and host_slots may be wrong",
         "calibration: only 1 of 12 probe jobs stopped at once can be used; serial_stop_s and shared_stop_s may be wrong",
     )
     assert found.warnings(None) == list(found.notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given, settings
@@ -87,6 +87,13 @@ def run_phases(cluster: ClusterSpec, jobs: Mapping[str, ProbeJobs]) -> tuple[lis
     return told, decisions
 
 
+def starts_of_bursts(cluster: ClusterSpec, jobs: Mapping[str, ProbeJobs]) -> list[float]:
+    """From the decision to the first step, of each job of the bursts: several costs may charge the same for them."""
+    told, decisions = run_phases(cluster, {name: jobs[name] for name in ("burst", "wide") if name in jobs})
+    seen = observations(jobs, told, decisions, cluster.costs.coalesce_s)
+    return [run.start_s for name in ("burst", "wide") for run in seen.runs_of(name)]
+
+
 def cluster_of(gpus: int, cpu_nodes: int, costs: ClusterCosts) -> ClusterSpec:
     with_gpu = tuple(
         NodeSpec(f"g{n}", 8000, 0, (Device(f"g{n}", 0, "Tesla_V100-PCIE-32GB", 32 * GIB),)) for n in range(gpus)
@@ -110,7 +117,7 @@ each = st.integers(0, 3).map(lambda number: number / 8)
         start_s=short,
         restore_s=short,
         serial_start_s=each,
-        shared_start_s=each,
+        host_slots=st.sampled_from([0.0, 1.0, 1.5, 3.0]),
         stop_s=quarters,
         serial_stop_s=each,
         shared_stop_s=each,
@@ -141,8 +148,9 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
         assert found[name] == pytest.approx(charged[name]), name
     assert found["restart_s"] == pytest.approx(costs.restore_s)
     if few > 1:
-        assert found["serial_start_s"] == pytest.approx(costs.serial_start_s)
-        assert found["shared_start_s"] == pytest.approx(costs.shared_start_s)
+        charged_starts = starts_of_bursts(cluster, jobs)
+        predicted = starts_of_bursts(replace(cluster, costs=calibration.costs(costs.coalesce_s)), jobs)
+        assert predicted == pytest.approx(charged_starts, abs=0.02)
     assert found["stop_s"] == pytest.approx(costs.stop_s, abs=YIELD_STEP_S)  # a step of the yielding job
     if together > 1:
         stops = seen.stops_of("together")

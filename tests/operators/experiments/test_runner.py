@@ -172,7 +172,7 @@ def test_what_was_measured_is_not_measured_again(
         "serial_submit_s": 0.1,
         "start_s": 2.0,
         "serial_start_s": 0.5,
-        "shared_start_s": 0.0,
+        "host_slots": 0.0,
     }
     seconds |= {"finish_s": 1.0, "stop_s": 3.0, "serial_stop_s": 0.0, "shared_stop_s": 0.0, "restart_s": 0.5}
     measured = Calibration(seconds, 0.3, {"alone": 3, "burst": 1})

@@ -205,6 +205,35 @@ def test_starts_of_one_plan_share_the_machines(drive):
     assert [(at, name) for at, _, name, _ in ends] == [(13.0, "a"), (13.5, "b"), (5 + 1 + 10.0, "c")]
 
 
+def test_starts_and_ends_share_the_machines(drive):
+    """One slot. 'a' starts within 1 s and runs until 3 s; its end of 2 s shares from 3.5 s on with the start of 'b'."""
+    driven = drive(*(Job(name, gpu_s=2, steps=1) for name in "ab"), start_s=1.0, finish_s=2.0, host_slots=1)
+    driven.start("a")
+    driven.wait(3.5)
+    driven.wait(3.5)
+    driven.start("b", device=1)
+    driven.wait()
+    # The end has 1.5 s left, the start 1 s: together half as fast, so the start is over at 5.5 s and the end at 6 s.
+    assert driven.wait() == [(3.0, "finished", "a", 1)]
+    assert driven.cluster.now_ns() == 6 * S
+    assert driven.wait() == [(7.5, "finished", "b", 1)]
+    assert driven.cluster.now_ns() == 9.5 * S
+
+
+def test_a_start_that_others_delay_is_stopped_when_it_is_over(drive):
+    driven = drive(
+        *(Job(name, gpu_s=2, steps=2) for name in "ab"), start_s=1.0, warm_up_s=0.5, stop_s=0.25, host_slots=1
+    )
+    driven.start("a")
+    driven.start("b", device=1)
+    driven.wait()
+    driven.wait(1.0)
+    driven.cluster.stop("b")
+    assert driven.cluster.steps_done("b") == 0
+    assert driven.wait() == [(2.75, "stopped", "b", 0)]
+    assert driven.wait() == [(4.5, "finished", "a", 2)]
+
+
 def test_a_line_that_is_empty_again_delays_nobody(drive):
     driven = drive(TEN, Job("b", gpu_s=10, steps=1), serial_start_s=0.5)
     driven.start("a")
@@ -361,7 +390,8 @@ nodes = st.builds(
     lambda gpus: [Node(f"n{i}", gpus=g, cpus=4) for i, g in enumerate([1, *gpus])],
     st.lists(st.integers(0, 2), max_size=2),
 )
-costs = st.fixed_dictionaries({}, optional={name: st.sampled_from([0.25, 1.0, 2.5]) for name in COST_NAMES})
+SECONDS = [name for name in COST_NAMES if name.endswith("_s")]
+costs = st.fixed_dictionaries({}, optional={name: st.sampled_from([0.25, 1.0, 2.5]) for name in SECONDS})
 
 
 @st.composite
@@ -453,6 +483,26 @@ def check_view(view):
     for node in view.nodes.values():
         assert 0 <= node.free_cpu_milli <= node.cpu_milli
         assert all(device.free_milli >= 0 and len(device.holders) <= 1 for device in node.devices)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    policy=st.sampled_from(POLICIES), nodes=nodes, jobs=jobs_for(), costs=costs, slots=st.sampled_from([1, 1.5, 3, 100])
+)
+def test_machines_that_are_shared_delay_runs_and_lose_nothing(simulate, policy, nodes, jobs, costs, slots):
+    costs = {**costs, "shared_start_s": 0.0}
+    run = simulate(Watched(policy, check_view), nodes, jobs, cluster=Recording, **costs, host_slots=slots)
+    check_spans(run)
+    assert all(record.status == "finished" for record in run.records.values())
+    for job in jobs:
+        told = run.cluster.told[job.job_id]
+        steps = [steps for kind, _, steps, _ in told if kind != "start"]
+        assert steps == sorted(steps) and steps[-1] == job.steps
+        begin_s = ClusterCosts(**costs).begin_s(resumed=False)
+        assert told[-1][1] - told[0][1] >= to_ns(begin_s)
+    if slots == 100:
+        alone = simulate(Watched(policy, check_view), nodes, jobs, cluster=Recording, **costs)
+        assert run.records == alone.records
 
 
 @settings(max_examples=40, deadline=None)

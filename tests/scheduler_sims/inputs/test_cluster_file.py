@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
@@ -71,7 +73,20 @@ def test_gpus_are_cut_into_mig_instances(load):
 
 @pytest.mark.parametrize("name", COST_NAMES)
 def test_each_cost_is_read(load, name):
-    assert load(f"nodes: [{{name: n, cpus: 1}}]\ncosts: {{{name}: 0.5}}").costs == ClusterCosts(**{name: 0.5})
+    assert load(f"nodes: [{{name: n, cpus: 1}}]\ncosts: {{{name}: 1.5}}").costs == ClusterCosts(**{name: 1.5})
+
+
+@pytest.mark.parametrize(
+    ("costs", "problem"),
+    [
+        ("host_slots: 0.5", "costs.host_slots: must be 0 (any number) or at least 1, not 0.5"),
+        ("{host_slots: 2, shared_start_s: 1}", "costs.host_slots: can't stand beside shared_start_s"),
+    ],
+)
+def test_slots_of_the_machines_that_mean_nothing_are_refused(load, costs, problem):
+    text = costs if costs.startswith("{") else f"{{{costs}}}"
+    with pytest.raises(InputError, match=re.escape(problem)):
+        load(f"nodes: [{{name: n, cpus: 1}}]\ncosts: {text}")
 
 
 NODE = "name: n, gpus: 1, gpu_type: T4, cpus: 1"

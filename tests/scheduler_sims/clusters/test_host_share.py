@@ -1,0 +1,59 @@
+"""The machines' work: hand-worked cases, and what processor sharing keeps whatever comes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_sims.clusters.host_share import HostShare
+
+S = 10**9
+
+
+def ends_s(slots: float, *work: tuple[float, float]) -> list[float]:
+    """When pieces of work end, each given as (begin, duration alone) in seconds, in order of their begin."""
+    share = HostShare[int](slots)
+    found: dict[int, float] = {}
+
+    def until(at_ns: int | None) -> None:
+        while (due_ns := share.next_ns()) is not None and (at_ns is None or due_ns <= at_ns):
+            found.update(dict.fromkeys(share.take(due_ns), due_ns / S))
+
+    for number, (begin_s, alone_s) in enumerate(work):
+        until(round(begin_s * S))
+        share.add(round(begin_s * S), number, round(alone_s * S))
+    until(None)
+    return [found[number] for number in range(len(work))]
+
+
+@pytest.mark.parametrize(
+    ("slots", "work", "ends"),
+    [
+        (1, [(0, 2), (1, 2)], [3, 4]),  # the first has 1 s left when the second comes
+        (2, [(0, 2), (1, 2)], [2, 3]),
+        (1.5, [(0, 2), (0, 2), (0, 2)], [4, 4, 4]),
+        (2, [(0, 2), (0, 1), (0, 1)], [2.5, 1.5, 1.5]),  # two thirds of the speed until the short ones end
+        (1, [(0, 1), (0, 0)], [1, 0]),
+    ],
+)
+def test_work_shares_the_machines_equally(slots: float, work: list[tuple[float, float]], ends: list[float]) -> None:
+    assert ends_s(slots, *work) == pytest.approx(ends, abs=1e-8)
+
+
+quarters = st.integers(0, 40).map(lambda number: number / 4)
+
+
+@given(
+    st.integers(4, 20).map(lambda number: number / 4), st.lists(st.tuples(quarters, quarters), min_size=1, max_size=12)
+)
+def test_no_work_is_lost_and_none_ends_early(slots: float, work: list[tuple[float, float]]) -> None:
+    work.sort()
+    ends = ends_s(slots, *work)
+    assert all(end >= begin + alone - 1e-6 for end, (begin, alone) in zip(ends, work, strict=True))
+    assert max(ends) <= max(begin for begin, _ in work) + sum(alone for _, alone in work) + 1e-6
+    most = max(
+        sum(1 for end, (begin, _) in zip(ends, work, strict=True) if begin <= at < end) for at in [b for b, _ in work]
+    )
+    if most <= slots:
+        assert ends == pytest.approx([begin + alone for begin, alone in work], abs=1e-6)
