@@ -7,6 +7,7 @@ from ctypes import c_size_t, c_uint, c_void_p
 ADD_NUMBER = b"vectorized_elementwise_kernelILi2ENS0_21CUDAFunctorOnSelf_addIlEESt5arrayIPcLm2EEEEviT0_T1_"
 ADD_TENSOR = b"unrolled_elementwise_kernelINS0_15CUDAFunctor_addIlEESt5arrayIPcLm3EELi4E"
 COMPARE = b"unrolled_elementwise_kernelINS0_14CompareFunctorIlEESt5arrayIPcLm3EELi4E"
+COUNT = b"_ZN14at_cuda_detail3cub6detail6reduce28DeviceReduceSingleTileKernelINS2_10policy_hubIiyN4cuda3std3__44plusIvEEEE9NonZeroOpIbEE"
 CONCATENATE = b"CatArrayBatchedCopy_contigINS1_10OpaqueTypeILj8EEEjLi1ELi128ELi1EEEvPT_"
 
 

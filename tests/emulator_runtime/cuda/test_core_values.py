@@ -46,6 +46,18 @@ def test_a_small_read_may_have_been_written_in_several_pieces(run_core):
     )
 
 
+def test_a_count_is_none_of_the_values_that_were_exchanged_in_its_place(run_core):
+    """torch's nonzero() counts in memory that may have had the size of another process's object a few kernels ago."""
+    run_core(
+        f"""{HEAD}
+place, other = integers(576), integers(64)
+launch(COUNT, tensors(other, other), tensors(place), integer(2))
+assert core.read(place, 4) == bytes(4)
+assert read(other) == (64,)
+"""
+    )
+
+
 def test_integers_are_added(run_core):
     run_core(
         f"""{HEAD}

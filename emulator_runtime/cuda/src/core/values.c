@@ -32,6 +32,14 @@ void values_written(const void *address, size_t bytes, int device, bool exchange
     writes[i].exchanged = exchanged;
 }
 
+/* A kernel has written there: what the host or others wrote counts no more. */
+static void forget(const void *address, size_t bytes, int device) {
+    uintptr_t at = (uintptr_t)address;
+    for (unsigned i = 0; i < REMEMBERED_WRITES && i < write_count; i++)
+        if (writes[i].device == device && writes[i].address < at + bytes && at < writes[i].address + writes[i].bytes)
+            writes[i].bytes = 0;
+}
+
 /* How many bytes from this address on one remembered write has, of which no kernel since is likely to have changed any. 0: none has
  * the byte there. */
 static size_t remembered_from(uintptr_t at, int device, bool *exchanged) {
@@ -223,6 +231,14 @@ static bool concatenate(const char *kernel, void *const *arguments, const unsign
     return true;
 }
 
+/* cub's reduction to one value, (input, result, ...): counts what isn't zero. Its result isn't executed, but its place, which may have
+ * been that of an exchanged value, has no known value any more. */
+static bool reduce_to_unknown(const char *kernel, void *const *arguments, const unsigned grid[3], int device) {
+    (void)kernel, (void)grid;
+    forget(*(void *const *)arguments[1], sizeof(int64_t), device);
+    return false;
+}
+
 static const struct {
     const char *part; /* of the name */
     bool (*execute)(const char *kernel, void *const *arguments, const unsigned grid[3], int device);
@@ -231,6 +247,7 @@ static const struct {
     {"CUDAFunctor_addIlEESt5arrayIPcLm3E", add_integers},
     {"CompareFunctorIlEESt5arrayIPcLm3E", compare_integers},
     {"CatArrayBatchedCopy", concatenate},
+    {"DeviceReduceSingleTileKernel", reduce_to_unknown},
 };
 
 void values_launched(const emu_work *work, void *const *arguments, int device) {

@@ -30,8 +30,8 @@ Excuse = Any
 """Of conftest."""
 BUSY = 1.2
 """A slowdown above this factor means that other work keeps this process from the CPU."""
-SMALL_S = 0.01
-"""Host seconds: what a start or a step is late where nothing keeps it from the CPU."""
+SMALL_S = {"start": 0.05, "step": 0.01, "stop": 0.01, "decide": 0.01}
+"""Host seconds: what each is late at most where nothing keeps it from the CPU. A start wakes a process and its manager."""
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[4]
@@ -230,8 +230,8 @@ def test_a_machine_that_has_time_is_not_late(tmp_path: Path, slowdown: Callable[
     else:
         pytest.skip("host too busy: other work kept us from the CPU in each of five tries")
     assert {"start", "step"} <= lag.keys()
-    assert {kind: account for kind, account in lag.items() if account.p50_s > 10 * SMALL_S} == {}
-    assert lag["step"].p99_s < 10 * SMALL_S
+    assert {kind: account for kind, account in lag.items() if account.p50_s > 10 * SMALL_S[kind]} == {}
+    assert lag["step"].p99_s < 10 * SMALL_S["step"]
 
 
 class SlowStart(LocalCluster):
