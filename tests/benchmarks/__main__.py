@@ -26,6 +26,7 @@ BENCHMARKS = (
     "cuda_costs",
     "prediction_speed",
     "prediction_accuracy",
+    "megatron_table",
     "learned_accuracy",
 )
 

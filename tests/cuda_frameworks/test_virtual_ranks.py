@@ -19,7 +19,8 @@ from tests.support.torch_releases import TorchRelease
 pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-GPU = "P100"
+GPU = "K80"
+"""So slow that the host's own time, which differs from run to run, is hidden behind the GPU."""
 
 
 def trace(folder: Path, *words: str | Path) -> dict[str, Any]:
@@ -42,10 +43,9 @@ def with_all_ranks(program: str, release: TorchRelease, folder: Path) -> Figures
 
 
 def same(virtual: Prediction, real: Figures) -> None:
-    """The host's own time differs from run to run, so steps do by some percent; memory doesn't."""
-    assert virtual.step_s is not None
-    assert virtual.step_s == pytest.approx(real.step_s, rel=0.05)
-    assert virtual.memory_bytes == pytest.approx(real.memory_bytes, rel=0.01)
+    """Within the 2% by which steps differ from run to run, with the host's own time; memory doesn't."""
+    assert virtual.step_s == pytest.approx(real.step_s, rel=0.02)
+    assert virtual.memory_bytes == pytest.approx(real.memory_bytes, rel=0.005)
 
 
 def test_one_rank_stands_for_all_of_data_parallel_training(release: TorchRelease, tmp_path: Path) -> None:
@@ -84,8 +84,7 @@ def test_a_pipeline_of_four_stages_is_four_traces_of_eight_ranks(release: TorchR
     assert done["virtual"]["stands_for"] == {"0": "0-1", "2": "2-3", "4": "4-5", "6": "6-7"}
     found, real = prediction(tmp_path / "v"), with_all_ranks("pipeline", release, tmp_path / "r")
     assert found.world_size == 8
-    assert found.step_s is not None
-    assert 0.7 * real.step_s < found.step_s < 1.3 * real.step_s  # docs/prediction.md, "Limits"
+    same(found, real)
     assert found.seconds[BUBBLE] > 0
 
 

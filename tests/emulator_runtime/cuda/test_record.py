@@ -141,6 +141,40 @@ def test_each_record_of_an_event_is_a_moment_of_its_own(record_core: RecordCore)
     assert first.moment != second.moment
 
 
+def test_a_moment_has_passed_for_a_program_that_has_waited_for_it_or_asks_in_a_loop(record_core: RecordCore) -> None:
+    """Else a program that asks before it waits wouldn't wait, and the trace would lack what a GPU needs."""
+    record_core("""
+        def passed(event):
+            return core.status("emu_event_query", event) != NOT_READY
+
+        one, two = core.stream(), core.stream()
+        core.launch(one)
+        before = core.record(one)
+        core.launch(two)
+        other = core.record(two)
+        event = core.record(one)
+        assert passed(core.event())  # never recorded
+        assert not passed(event)
+        core.call("emu_event_synchronize", event)
+        assert passed(event) and passed(before) and not passed(other)
+        core.record(one, event)
+        assert not passed(event)
+        core.synchronize(one)
+        assert passed(event) and not passed(other)
+        core.call("emu_device_synchronize", 0)
+        assert passed(other)
+        core.record(two, other)
+        queries = 1
+        while not passed(other):
+            queries += 1
+        assert 1 < queries < 100
+        core.record(two, other)
+        assert not passed(other)
+        core.call("emu_stream_destroy", two)
+        assert passed(other)  # nothing tells any more when the host waited for the stream
+    """)
+
+
 def test_the_order_of_the_default_stream_and_blocking_streams_is_recorded_once(record_core: RecordCore) -> None:
     found = record_core("""
         blocking, free, default = core.stream(flags=0), core.stream(), core.default_stream()

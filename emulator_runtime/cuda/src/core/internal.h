@@ -78,7 +78,9 @@ typedef struct {
     int references;
     bool known;
     int64_t end_ns;
-    uint32_t number; /* in the records; 0: it isn't recorded */
+    uint32_t number;  /* in the records; 0: it isn't recorded */
+    uint64_t stream;  /* in the records: the id of its stream */
+    unsigned queries; /* in the records: how often the program asked whether it has passed */
 } moment;
 
 moment *moment_new(void); /* one reference; NULL: out of memory */
@@ -152,6 +154,7 @@ struct emu_stream {
     int lane;                         /* of the capture's graph */
     bool used, end_marked;            /* in the records: it was given something, and `end_moment` comes after all of that */
     uint32_t end_moment;
+    uint32_t host_waited;             /* in the records: the last of its moments for which the host has waited */
     uint32_t awaited_default;         /* the last moment of the default stream for which it waits, and the one of it for which */
     uint32_t default_awaited;         /* the default stream does */
 };
@@ -308,6 +311,8 @@ void record_await(emu_stream *stream, const moment *awaited);
 void record_follow(emu_stream *stream, emu_stream *other);
 /* The program waits for a moment, a stream, all streams of a device. */
 void record_moment_wait(const moment *awaited);
+/* The program asks whether a moment has passed, which it has: whether it is told so. */
+bool record_query(moment *asked);
 void record_stream_wait(emu_stream *stream);
 void record_device_wait(int device);
 /* A thread begins to wait, or has waited: that is no time of the host. */

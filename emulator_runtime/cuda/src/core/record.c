@@ -47,7 +47,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's byte order");
 
-enum { VERSION = 1, WINDOW_BYTES = 1 << 20, FIRST_ROOM = 1024, SHORTEST_PAUSE_NS = 100000 };
+enum { VERSION = 1, WINDOW_BYTES = 1 << 20, FIRST_ROOM = 1024, SHORTEST_PAUSE_NS = 100000, UNANSWERED_QUERIES = 64 };
 enum { NAME = 1, WORK, LAUNCH, COPY, MARK, AWAIT, HOST_WAITS, HOST_FUNCTION, FUNCTION_ENDED, MEMORY, COMMUNICATOR, COLLECTIVE, DEVICE, END };
 
 typedef struct {
@@ -357,8 +357,11 @@ static void used(emu_stream *stream) {
 }
 
 void record_mark(emu_stream *stream, moment *marked) {
-    if (ready())
-        marked->number = mark(stream);
+    if (!ready())
+        return;
+    marked->number = mark(stream);
+    marked->stream = stream->id;
+    marked->queries = 0;
 }
 
 void record_await(emu_stream *stream, const moment *awaited) {
@@ -380,15 +383,42 @@ void record_follow(emu_stream *stream, emu_stream *other) {
     used(stream);
 }
 
+/* The stream of a moment; NULL: it was destroyed. */
+static emu_stream *stream_of(const moment *marked) {
+    emu_stream *stream = pool_next(&stream_pool, NULL);
+    while (stream != NULL && stream->id != marked->stream)
+        stream = pool_next(&stream_pool, stream);
+    return stream;
+}
+
 void record_moment_wait(const moment *awaited) {
-    if (awaited->number != 0 && ready())
-        put_pair(HOST_WAITS, NULL, awaited->number, 0);
+    if (awaited->number == 0 || !ready())
+        return;
+    put_pair(HOST_WAITS, NULL, awaited->number, 0);
+    emu_stream *stream = stream_of(awaited);
+    if (stream != NULL && awaited->number > stream->host_waited)
+        stream->host_waited = awaited->number;
 }
 
 void record_stream_wait(emu_stream *stream) {
     uint32_t end = ready() ? end_of(stream) : 0;
-    if (end != 0)
-        put_pair(HOST_WAITS, stream, end, 0);
+    if (end == 0)
+        return;
+    put_pair(HOST_WAITS, stream, end, 0);
+    stream->host_waited = end;
+}
+
+/* Recorded work takes no time, so that every moment has passed when the program asks. Who is told so doesn't wait: PyTorch's Work.wait()
+ * then leaves out the stream's wait for a collective or message, and the records would lack an order that a GPU keeps. There, what
+ * was just issued hasn't ended. So the answer is no until the host has waited for it, or has asked as often as a loop does. */
+bool record_query(moment *asked) {
+    if (asked->number == 0 || !ready() || asked->queries >= UNANSWERED_QUERIES)
+        return true;
+    const emu_stream *stream = stream_of(asked);
+    if (stream == NULL || stream->host_waited >= asked->number)
+        return true;
+    asked->queries++;
+    return false;
 }
 
 void record_device_wait(int device) {

@@ -700,7 +700,7 @@ emu_status emu_event_query(emu_event *event) {
         grant_flush();
         streams_resolve();
     }
-    if (status == EMU_OK && !passed(event))
+    if (status == EMU_OK && (!passed(event) || (record_on && event->moment != NULL && !record_query(event->moment))))
         status = EMU_NOT_READY;
     pthread_mutex_unlock(&core_lock);
     return status;
