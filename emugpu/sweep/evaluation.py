@@ -56,7 +56,14 @@ def evaluate(inputs: Inputs, point: Point) -> Outcome:
 
 def check(sweep: Sweep) -> None:
     """Raises what would make all points fail: wrong files, policies or estimates, and jobs that don't fit on the cluster."""
-    cluster = _cluster(sweep.inputs)
+    cluster, place = _cluster(sweep.inputs), str(sweep.inputs.workload)
+    if sweep.inputs.workload is not None:
+        check_fits(
+            _trace(sweep.inputs),
+            cluster,
+            place,
+            lambda *_: f"emugpu workload change {place} --fitting leaves such jobs out",
+        )
     for estimates in sweep.estimates:
         first = Point(sweep.loads[0], sweep.seeds[0], estimates, sweep.policies[0])
         workload = workload_of(sweep.inputs, first, cluster)

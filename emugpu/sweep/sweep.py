@@ -167,7 +167,7 @@ def _sweep(args: argparse.Namespace) -> Sweep:
     from emugpu.sweep.plan import AS_IT_IS, Inputs, Sweep, expanded
     from scheduler_sims.generators.generate import DEFAULT_KIND, Recipe
 
-    args.workers = args.workers or os.cpu_count() or 1
+    args.workers = (os.cpu_count() or 1) if args.workers is None else args.workers
     for name, least in (("workers", 1), ("seeds", 1), ("warm_up", 0), ("cool_down", 0), ("gpus_per_node", 1)):
         if getattr(args, name) < least:
             raise InputError(f"--{name.replace('_', '-')}", f"must be at least {least}, not {getattr(args, name)}")

@@ -1,7 +1,7 @@
 """`emugpu workload change`: a part of a workload, a sample of it, or the same jobs at another load.
 
-The changes are made in this order: --after and --before, --jobs, --sample, --load or --faster. Submissions then begin at 0; all
-other columns stay as they are.
+The changes are made in this order: --after and --before, --fitting, --jobs, --sample, --load or --faster. Submissions then begin
+at 0; all other columns stay as they are.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.job import Configuration
 from scheduler_sims.generators.changes import Taken, at_load, everything, faster, from_zero, sample, window
-from scheduler_sims.inputs.cluster_file import load_cluster
+from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
 from scheduler_sims.inputs.description import gpu_seconds
+from scheduler_sims.inputs.fit import misfit
 from scheduler_sims.inputs.workload import Workload, load_workload
 from scheduler_sims.reports.files import write_atomically
 
@@ -37,6 +39,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--before", metavar="DAYS", type=float, default=float("inf"), help="without jobs submitted from then on"
+    )
+    parser.add_argument(
+        "--fitting", metavar="CLUSTER.yaml", type=Path, help="without jobs that are larger than this cluster"
     )
     parser.add_argument("--jobs", metavar="N", type=int, help="successive jobs, from where the seed says")
     parser.add_argument("--sample", metavar="PART", type=float, default=1.0, help="each job with this probability")
@@ -70,6 +75,8 @@ def _taken(args: argparse.Namespace, workload: Workload) -> list[Taken]:
     jobs = [one for one in jobs if args.after * _DAY_S <= one.submit_s < args.before * _DAY_S]
     if not jobs:
         raise InputError("--after", "and --before leave no job")
+    if args.fitting is not None:
+        jobs = _fitting(jobs, workload, load_cluster(args.fitting, workload.profiles.catalogue))
     if args.jobs is not None:
         jobs = window(jobs, args.jobs, args.seed)
     jobs = from_zero(sample(jobs, args.sample, args.seed))
@@ -79,6 +86,20 @@ def _taken(args: argparse.Namespace, workload: Workload) -> list[Taken]:
         cluster = load_cluster(args.cluster, workload.profiles.catalogue)
         return at_load(jobs, gpu_seconds(workload, cluster), cluster.gpus, args.load)
     return jobs
+
+
+def _fitting(jobs: Sequence[Taken], workload: Workload, cluster: ClusterSpec) -> list[Taken]:
+    fits: dict[tuple[Configuration, ...], bool] = {}  # most jobs of a trace have one of a few shapes
+    kept = []
+    for one in jobs:
+        job = workload.jobs[one.index]
+        if job.configurations not in fits:
+            fits[job.configurations] = not misfit(job, cluster)
+        if fits[job.configurations]:
+            kept.append(one)
+    if not kept:
+        raise InputError("--fitting", "all jobs are larger than that cluster")
+    return kept
 
 
 def changed(text: str, lines: Sequence[int], taken: Sequence[Taken]) -> str:

@@ -105,7 +105,7 @@ def _application(folder: Path, name: str) -> _Application:
     for row in table_rows(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time")):
         placed.setdefault(row.named("placement"), []).append(_point(row))
     known = {packing: sorted(points) for packing, points in (steps | placed).items()}
-    largest = max(size for points in placed.values() for size, _, _ in points)
+    largest = max((size for points in placed.values() for size, _, _ in points), default=1)
     return _Application(sorted(iterations), known, _MOST_LOCAL.get(name, largest))
 
 

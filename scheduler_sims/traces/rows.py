@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,11 +15,14 @@ from typing import Any, TextIO
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import MAX_SECONDS
-from emulator_runtime.domain.wording import quoted
+from emulator_runtime.domain.wording import NESTED_TOO_DEEPLY, quoted
 
 _EMPTY = frozenset({"", "nan", "none", "null", "na", "\\n"})
 """How traces spell that there is no value, in lower case."""
 _CHUNK = 1 << 16
+_CONTENT = re.compile(r"[^\s,]")
+_LONGEST_ITEM = 1 << 26
+"""An item of so many characters is a mistake in the one before."""
 _LATEST_S = 100 * MAX_SECONDS
 """Times on the clock of a trace, such as seconds since 1970."""
 
@@ -147,31 +151,41 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
 
     Only one item is in memory at a time. Raises InputError for a file that isn't that.
     """
-    decoder, buffer, number = json.JSONDecoder(), "", 0
+    decoder, buffer, position, number = json.JSONDecoder(), "", 0, 0
     with opened(path) as file:
         begun = ended = False
         for text in _chunks(path, file):
-            buffer += text
-            while not ended and (buffer := buffer.lstrip(" \t\r\n," if begun else " \t\r\n\ufeff")):
+            buffer, position = buffer[position:] + text, 0
+            if len(buffer) > _LONGEST_ITEM:
+                break
+            while not ended and (position := _next(buffer, position)) < len(buffer):
                 if not begun:
-                    if buffer[0] != "[":
+                    if buffer[position] != "[":
                         raise InputError(f"{path}:1", "is not a JSON list: it must begin with [")
-                    begun, buffer = True, buffer[1:]
-                elif buffer[0] == "]":
+                    begun, position = True, position + 1
+                elif buffer[position] == "]":
                     ended = True
                 else:
                     try:
-                        item, end = decoder.raw_decode(buffer)
+                        item, end = decoder.raw_decode(buffer, position)
                     except ValueError:
                         break  # the rest of the item is in the next chunk
+                    except RecursionError as error:
+                        raise InputError(f"{path}:{number + 1}", NESTED_TOO_DEEPLY) from error
                     if end == len(buffer) and not isinstance(item, dict | list):
                         break  # a number may go on
-                    number, buffer = number + 1, buffer[end:]
+                    number, position = number + 1, end
                     yield number, item
         if not ended:
             raise InputError(
                 f"{path}:{number + 1}", "is not JSON, or the file ends before its list does; download it again"
             )
+
+
+def _next(buffer: str, position: int) -> int:
+    """Where something else than spaces and commas stands, from `position` on."""
+    found = _CONTENT.search(buffer, position)
+    return len(buffer) if found is None else found.start()
 
 
 def _chunks(path: Path, file: TextIO) -> Iterator[str]:

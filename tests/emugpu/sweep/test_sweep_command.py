@@ -141,7 +141,9 @@ def test_a_killed_process_is_one_line_and_what_is_done_is_kept(
         "import os\nfrom scheduler_sims.policies.fifo import Fifo\n"
         "class Killed(Fifo):\n    def plan(self, view):\n        os._exit(9)\n"
     )
-    assert sweep(folder, "--policy", "fifo", "--policy", f"{folder}/killed.py:Killed", *GENERATED, "--workers", "1") == 2
+    assert (
+        sweep(folder, "--policy", "fifo", "--policy", f"{folder}/killed.py:Killed", *GENERATED, "--workers", "1") == 2
+    )
     assert "emugpu: a process of the sweep was killed, perhaps for its memory" in capsys.readouterr().err
     assert len((folder / "out" / "points.jsonl").read_text().splitlines()) == 1 + 2  # those of fifo before it
 
@@ -155,6 +157,7 @@ def test_a_killed_process_is_one_line_and_what_is_done_is_kept(
         (["--policy", "fifo", "--load", "0"], "--load: must be above 0"),
         (["--policy", "fifo", "--load", "1", "1"], "--load: names a value twice"),
         (["--policy", "fifo", "--seeds", "0"], "--seeds: must be at least 1, not 0"),
+        (["--policy", "fifo", "--workers", "0"], "--workers: must be at least 1, not 0"),
         (["--policy", "fifo", "--kind", "poisson/none"], "--kind: unknown mix 'none'"),
         (["--policy", "fifo", "--jobs", "9", "--warm-up", "9"], "--warm-up: and --cool-down leave none of 9 jobs"),
         (["--policy", "fifo", "--gpus-per-node", "8", "--kind", "poisson/uniform"], "8 GPUs"),
@@ -167,6 +170,13 @@ def test_errors_before_anything_runs(
     err = capsys.readouterr().err
     assert problem in err and err.count("\n") == 1
     assert not (folder / "out" / "points.jsonl").exists()
+
+
+def test_a_trace_with_a_job_that_doesnt_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "w.csv").write_text("job_id,num_gpus,submit_s,gpu_duration_s\na,1,0,5\nb,5,3,5\n")
+    assert sweep(folder, str(folder / "w.csv"), "--policy", "fifo", "--jobs", "1") == 2  # whichever job seed 0 chooses
+    err = capsys.readouterr().err
+    assert "w.csv:3: job 'b' is larger than the cluster" in err and "w.csv --fitting leaves such jobs out" in err
 
 
 def test_errors_with_a_trace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,15 @@ def test_change_of_a_workload_without_times(folder: Path) -> None:
     assert len(load_workload(folder / "out.csv").jobs) == 1
 
 
+def test_change_to_what_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "v.csv").write_text("job_id,num_gpus,gpu_duration_s\na,8,5\nb,9,6\nc,1,7\n")
+    assert workload(folder, "change", str(folder / "v.csv"), "--fitting", str(folder / "c.yaml")) == 0
+    assert [job.job_id for job in load_workload(folder / "out.csv").jobs] == ["a", "c"]
+    (folder / "v.csv").write_text("job_id,num_gpus,gpu_duration_s\nb,9,6\n")
+    assert workload(folder, "change", str(folder / "v.csv"), "--fitting", str(folder / "c.yaml")) == 2
+    assert "--fitting: all jobs are larger than that cluster" in capsys.readouterr().err
+
+
 def test_change_to_a_load(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert workload(folder, "change", str(folder / "w.csv"), "--load", "0.5", "--cluster", str(folder / "c.yaml")) == 0
     assert "4 of 4 jobs" in capsys.readouterr().out

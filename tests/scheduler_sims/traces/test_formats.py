@@ -60,6 +60,8 @@ def test_philly_list_is_read_in_pieces(entries: Entries) -> None:
         ('[{"attempts": []}', "log:1: submitted_time"),
         ("[", "log:1: is not JSON, or the file ends before its list does"),
         ('[{"attempts": 3}]', "log:1: attempts: must be a list of attempts"),
+        ("[" * 100_000, "log:1: is nested too deeply"),
+        ('[{"attempts": [}, {"attempts": []}]', "log:1: is not JSON, or"),
         ("[7]", "log:1: attempts: must be a list of attempts"),
         ('[{"attempts": []}]', "log:1: submitted_time: is missing"),
         (
