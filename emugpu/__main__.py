@@ -1,4 +1,4 @@
-"""`emugpu`: the command line. One module per command in emugpu/commands or, for those that work on traces, emugpu/prediction;
+"""`emugpu`: the command line. One module per command, in emugpu/commands or beside what only that command needs;
 this file is the table of them.
 
 Only the module of the command that is asked for is imported: in a job container there is nothing but the standard
@@ -25,6 +25,9 @@ from emulator_runtime.domain.exit_codes import EXIT_WRONG
 COMMANDS = {
     "compare": "compare policies: predicted and observed JCT",
     "simulate": "predict JCTs in virtual time",
+    "sweep": "compare policies over loads and seeds, in parallel",
+    "workload": "import traces, describe workloads, make and change them",
+    "explain": "say why a job of a run waited",
     "dashboard": "show comparisons, or a cluster, in the browser",
     "policies": "list the scheduling policies and their options",
     "gpus": "list the GPU types that can be emulated",
@@ -39,7 +42,14 @@ COMMANDS = {
     "predict": "predict step time and memory of a traced program on other GPUs",
     "search": "find the fastest or cheapest configuration of a training program",
 }
-OF_TRACES = frozenset({"trace", "predict", "search"})
+OTHER_ROOMS = {
+    "trace": "prediction",
+    "predict": "prediction",
+    "search": "prediction",
+    "sweep": "sweep",
+    "workload": "workload",
+}
+"""The packages of commands that aren't in emugpu/commands, beside what only they need."""
 OWN_SIGNALS = frozenset({"train", "scheduler", "dashboard", "trace"})
 """Commands that handle Ctrl-C and SIGTERM themselves, because stopping is a part of what they do."""
 EXTRAS = {
@@ -121,7 +131,7 @@ def _missing(module: str, extra: str = "") -> str:
 
 def module_of(command: str) -> str:
     """The module that has the command's `add_parser`."""
-    return f"emugpu.{'prediction' if command in OF_TRACES else 'commands'}.{command}"
+    return f"emugpu.{OTHER_ROOMS.get(command, 'commands')}.{command}"
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:

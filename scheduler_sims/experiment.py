@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, PolicyError
+from emulator_runtime.domain.units import to_s
 from emulator_runtime.timing.host import monotonic_ns
 from scheduler_sims.clusters.base import Cluster
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
@@ -163,4 +164,5 @@ class Experiment:
             notes=notes,
             cpu_milli=sum(node.cpu_milli for node in self.spec.nodes),
             host_spans=tuple(loop.books.host_spans),
+            policy_s=to_s(loop.policy_ns),
         )

@@ -83,8 +83,8 @@ class RunRecord:
     """One policy on one cluster, once. `cluster` is `simulated` or `local`; `gpus` counts the cluster's devices.
 
     `jobs` are in workload order. `host_spans`: CPUs and memory of jobs over time; `cpu_milli`: CPUs of the cluster.
-    `wall_s`: duration of the run on the host's clock. `lag` and `notes` state what may distort an observed run; both are empty
-    for a simulated one.
+    `wall_s`: duration of the run on the host's clock; `policy_s`: the policy's part of it. `lag` and `notes` state what may
+    distort an observed run; both are empty for a simulated one.
     """
 
     policy: str
@@ -100,3 +100,4 @@ class RunRecord:
     notes: tuple[str, ...] = ()
     cpu_milli: int = 0
     host_spans: tuple[HostSpan, ...] = ()
+    policy_s: float = 0.0

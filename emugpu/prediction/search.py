@@ -19,7 +19,7 @@ import argparse
 from pathlib import Path
 
 from emugpu.search.evaluation import TracedEvaluation
-from emugpu.search.journal import Journal
+from emugpu.search.journal import SearchJournal
 from emugpu.search.optimiser import Evaluated, Search
 from emugpu.search.recipe import read_recipe, shown
 from emugpu.search.report import as_json, sentences, table
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--{name}", f"must be at least 1, not {value}")
     recipe = read_recipe(args.recipe)
     args.out.mkdir(parents=True, exist_ok=True)
-    journal = Journal(args.out / "evaluations.jsonl", recipe)
+    journal = SearchJournal(args.out / "evaluations.jsonl", recipe)
     search = Search(recipe, journal.read(), seed=args.seed)
     count = len(search.allowed)
     if not count:

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 
 import optuna
 
+from emugpu.evaluations.parallel import evaluate_in_parallel
 from emugpu.search.evaluation import Evaluate, Outcome, State
 from emugpu.search.recipe import COST, Configuration, Recipe
 
 Key = tuple[object, ...]
+Proposal = tuple[Configuration, "optuna.trial.Trial | None"]
+"""What is to be evaluated, and the trial of the sampler that proposed it."""
 
 _NEIGHBOURS = 0.4
 """The part of the budget for the best one's neighbours, unless all of them are known before."""
@@ -73,27 +76,26 @@ class Search:
         """Evaluates until `budget` configurations have been, those of an earlier run included, or all. What `evaluate` raises
         ends the search."""
         proposals = self._each() if all_of_them else self._best_first(budget)
-        running: dict[Future[Outcome], tuple[Configuration, optuna.trial.Trial | None]] = {}
+
+        def propose(running: int) -> Proposal | None:
+            while all_of_them or self._spent() + running < budget:
+                proposal = next(proposals, None)
+                if proposal is None:
+                    return None
+                configuration, trial = proposal
+                if not (reason := self._needless(configuration)):
+                    return proposal
+                self._end(configuration, Outcome(State.PRUNED, reason), trial, progress)
+            return None
+
         with ThreadPoolExecutor(workers) as pool:
-            try:
-                while True:
-                    while len(running) < workers and (all_of_them or self._spent() + len(running) < budget):
-                        proposal = next(proposals, None)
-                        if proposal is None:
-                            break
-                        configuration, trial = proposal
-                        if reason := self._needless(configuration):
-                            self._end(configuration, Outcome(State.PRUNED, reason), trial, progress)
-                        else:
-                            running[pool.submit(evaluate, configuration)] = proposal
-                    if not running:
-                        return
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        configuration, trial = running.pop(future)
-                        self._end(configuration, future.result(), trial, progress)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            evaluate_in_parallel(
+                pool,
+                workers,
+                propose,
+                lambda proposal: evaluate(proposal[0]),
+                lambda proposal, outcome: self._end(proposal[0], outcome, proposal[1], progress),
+            )
 
     def best(self) -> list[Evaluated]:
         """Those with a value, the best one first."""
@@ -133,13 +135,13 @@ class Search:
 
     # ---- proposals ----
 
-    def _each(self) -> Iterator[tuple[Configuration, None]]:
+    def _each(self) -> Iterator[Proposal]:
         for key, configuration in self.allowed.items():
             if key not in self._planned:
                 self._planned.add(key)
                 yield configuration, None
 
-    def _best_first(self, budget: int) -> Iterator[tuple[Configuration, optuna.trial.Trial | None]]:
+    def _best_first(self, budget: int) -> Iterator[Proposal]:
         while len(self._planned) < len(self.allowed):
             proposal = self._neighbour() if self._spent() >= (1 - _NEIGHBOURS) * budget else None
             yield proposal or self._sampled() or self._any()

@@ -117,14 +117,18 @@ def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     if profiles_path is not None:
         profiles = profiles.with_file(profiles_path)
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            read = _read(file.read().split("\n"), str(path), profiles)
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(str(path), f"can't read the workload: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(str(path), "is not UTF-8 text") from error
-    lines, jobs = zip(*read, strict=True)
-    return Workload(path.name, jobs, profiles, lines)
+    return parse_workload(text, str(path), path.name, profiles)
+
+
+def parse_workload(text: str, place: str, name: str, profiles: ProfileTable) -> Workload:
+    """The workload of a file's text. Raises InputError that begins with `place`, the line and the column."""
+    lines, jobs = zip(*_read(text.split("\n"), place, profiles), strict=True)
+    return Workload(name, jobs, profiles, lines)
 
 
 def _exchanging(work: Work) -> Work:

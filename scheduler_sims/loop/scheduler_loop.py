@@ -16,6 +16,7 @@ from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import gib, to_ns, to_s
 from emulator_runtime.domain.wording import one_line
+from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.lag import LagHistogram
 from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
 from scheduler_sims.clusters.open import NodesChanged, NodeState, PresentJob, Submitted
@@ -82,6 +83,8 @@ class SchedulerLoop:
         self.asking = False
         """Whether the policy is computing a plan."""
         self.decisions = 0
+        self.policy_ns = 0
+        """On the host's clock, for which the policy has computed plans."""
         self._decision = Decision(0.0, ())
         """The decision that is reported next; it includes the stops that changes of nodes required before it."""
         self._idle_plans = 0
@@ -301,6 +304,7 @@ class SchedulerLoop:
             self.asking = False
 
     def _checked_plan(self, view: ClusterView) -> Plan:
+        began_ns = monotonic_ns()
         try:
             plan = self._policy.plan(view)
         except EmuGpuError:
@@ -310,6 +314,7 @@ class SchedulerLoop:
             raise PolicyFailedError(
                 f"the policy failed at {view.now_s:.3f} s: {problem}", f"the policy failed: {problem}"
             ) from error
+        self.policy_ns += monotonic_ns() - began_ns
         if not isinstance(plan, Plan):
             answer, fix = type(plan).__name__, "not a Plan: return Plan.full(...) or view.plan.evolve(...)"
             raise PolicyFailedError(

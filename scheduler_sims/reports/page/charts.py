@@ -47,8 +47,8 @@ def jct_cdf(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figure:
                 lines[-1]["hovertemplate"] = (
                     f"%{{y:.0%}} of jobs within %{{x}} {scale.unit}<extra>%{{fullData.name}}, {name}</extra>"
                 )
-    axis = {"title": {"text": f"job completion time ({scale.unit}{_log_note(jcts)})"}, **_time_axis(jcts, scale)}
-    return _figure(
+    axis = {"title": {"text": f"job completion time ({scale.unit}{log_note(jcts)})"}, **time_axis(jcts, scale)}
+    return framed(
         lines, 420, axis, {"title": {"text": "share of finished jobs"}, "range": [0, 1.01], "tickformat": ".0%"}
     )
 
@@ -74,10 +74,10 @@ def predicted_against_observed(runs: Sequence[RunRecord], colours: Mapping[str, 
     ]
     for policy, points in pairs.items():
         traces.extend(_points(policy, points, colours[policy], scale))
-    note = _log_note(times)
-    left = {"domain": [0, 0.46], "title": {"text": f"observed JCT ({scale.unit}{note})"}, **_time_axis(times, scale)}
-    figure = _figure(
-        traces, 440, left, {"title": {"text": f"predicted JCT ({scale.unit}{note})"}, **_time_axis(times, scale)}
+    note = log_note(times)
+    left = {"domain": [0, 0.46], "title": {"text": f"observed JCT ({scale.unit}{note})"}, **time_axis(times, scale)}
+    figure = framed(
+        traces, 440, left, {"title": {"text": f"predicted JCT ({scale.unit}{note})"}, **time_axis(times, scale)}
     )
     figure["layout"]["xaxis2"] = {**left, "domain": [0.56, 1], "anchor": "y2"}
     figure["layout"]["yaxis2"] = {
@@ -92,7 +92,7 @@ def queue_lengths(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figu
     """Waiting jobs over time, one panel for each policy with common axes: predicted dashed, the first observed run solid."""
     scale = TimeScale.for_longest(max((job.finish_s for run in runs for job in run.jobs), default=0.0))
     by_policy = split(runs)
-    figure = _figure([], 90 + 140 * len(by_policy), {}, {})
+    figure = framed([], 90 + 140 * len(by_policy), {}, {})
     layout = figure["layout"]
     layout |= {"annotations": [], "showlegend": False}
     highest = 1
@@ -128,7 +128,7 @@ def gpus_of_jobs(runs: Sequence[RunRecord], colours: Mapping[str, str]) -> Figur
     if not lines:
         return None
     scale = TimeScale.for_longest(max(times[-1] for times, _ in lines.values()))
-    figure = _figure([], 90 + 220 * len(lines), {}, {})
+    figure = framed([], 90 + 220 * len(lines), {}, {})
     layout = figure["layout"]
     layout |= {"annotations": [], "showlegend": False}
     for number, (policy, (times, held)) in enumerate(lines.items(), start=1):
@@ -204,7 +204,8 @@ def _line(policy: str, kind: str, colour: str, x: Sequence[float], y: Sequence[f
     }
 
 
-def _figure(data: list[Figure], height: int, xaxis: Figure, yaxis: Figure) -> Figure:
+def framed(data: list[Figure], height: int, xaxis: Figure, yaxis: Figure) -> Figure:
+    """Traces with axes, in the look of all charts."""
     layout = {
         "height": height,
         "hovermode": "closest",
@@ -220,11 +221,13 @@ def _is_log(times: Sequence[float]) -> bool:
     return bool(times) and min(times) > 0 and max(times) > LOG_FROM_RATIO * min(times)
 
 
-def _log_note(times: Sequence[float]) -> str:
+def log_note(times: Sequence[float]) -> str:
+    """For the title of such an axis."""
     return ", logarithmic" if _is_log(times) else ""
 
 
-def _time_axis(times: Sequence[float], scale: TimeScale) -> Figure:
+def time_axis(times: Sequence[float], scale: TimeScale) -> Figure:
+    """An axis from 0, or a logarithmic one if the times in seconds differ much."""
     if not _is_log(times):
         return {"type": "linear", "rangemode": "tozero"}
     low, high = min(times) / scale.seconds, max(times) / scale.seconds

@@ -1,0 +1,1 @@
+"""`emugpu workload`: imports traces into workloads, describes workloads, makes and changes them."""

@@ -1,0 +1,1 @@
+"""Workloads by chance: a table of arrivals, a table of mixes of jobs, and what joins them."""
