@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
@@ -96,16 +96,20 @@ class Las:
         room = Room.kept(waiting.space, running.may_stop)
 
         def place(job: JobView) -> Allocation | None:
-            return room.place(main_configuration(view, job), inf if self._queue(view, job, cpu_s) else 0.0)
+            return room.place(main_configuration(view, job), inf if waiting.rank(job) else 0.0)
 
         scan = waiting.scan(place)
         room.finish()
         stopped = {job.job_id: "stopped: a job with less attained service needs its place" for job in room.stopped}
-        plan = answer(view, waiting, scan, "least attained service of the jobs that fit", stopped=stopped)
-        return replace(
-            plan,
-            wake_at_s=self._wake_at_s(view, scan, running, cpu_s, stopped),
-            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s), Handed([running])),
+        of_first_queue_waits = any(not waiting.rank(job) for job in scan.blocked)
+        return answer(
+            view,
+            waiting,
+            scan,
+            "least attained service of the jobs that fit",
+            stopped=stopped,
+            wake_at_s=self._wake_at_s(view, scan, running, cpu_s, stopped) if of_first_queue_waits else None,
+            state=_Memory(waiting.memory(), _cpu_seconds(view, room.stopped, cpu_s), Handed([running])),
         )
 
     def _running(self, view: ClusterView, last: Handed[_Running] | None, cpu_s: Mapping[str, float]) -> _Running:
@@ -161,9 +165,7 @@ class Las:
     def _wake_at_s(
         self, view: ClusterView, scan: Scan, running: _Running, cpu_s: Mapping[str, float], stopped: Container[str]
     ) -> float | None:
-        """When the next running job becomes preemptible; None if no job of the first queue waits."""
-        if not any(self._queue(view, job, cpu_s) == 0 for job in scan.blocked):
-            return None
+        """When the next running job becomes preemptible; None if none will."""
         starting = [view.jobs[job_id] for job_id in running.starting if job_id not in stopped]
         holdings = [(job, job.allocation) for job in starting if job.allocation]
         holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]

@@ -72,32 +72,47 @@ class Departures:
         self.added: list[str] = []
         """The nodes of all jobs that were added, in order."""
         self.space: FreeSpace | None = None
+        self.keys: dict[str, _Key] = {}
+        """Of all jobs; that of a stopping job is above all others."""
         self._on_node: dict[str, dict[str, JobView]] = {}
         self._shares: dict[str, int] = {}
+        self._top: dict[str, _Key] = {}
 
     def put(self, job: JobView, rank: float) -> None:
         """The job may leave; `rank` doesn't matter for one that is stopping."""
         self.drop(job.job_id)
         self.version += 1
         self.jobs[job.job_id] = job
-        for node, shares in _shares(job).items():
-            self._on_node.setdefault(node, {})[job.job_id] = job
-            self._shares[node] = self._shares.get(node, 0) + shares
-            self.added.append(node)
         if _leaves(job):
             self.leaving[job.job_id] = job
+            key = _LAST
         else:
             self.ranks[job.job_id] = rank
-            insort(self.ranked, (rank, *job.order, job.job_id))
+            insort(self.ranked, (rank, job.submit_s, job.row, job.job_id))
+            key = (rank, job.submit_s, job.row)
+        self.keys[job.job_id] = key
+        for task in _allocation(job).tasks:
+            node, shares = task.node, len(task.shares)
+            self.added.append(node)
+            if node not in self._on_node:
+                self._on_node[node], self._shares[node] = {}, 0
+            self._on_node[node][job.job_id] = job
+            self._shares[node] += shares
+            if node in self._top and key > self._top[node]:
+                self._top[node] = key
 
     def drop(self, job_id: str) -> None:
         """The job may not leave, or has left."""
         job = self.jobs.pop(job_id, None)
         if job is None:
             return
-        for node, shares in _shares(job).items():
-            del self._on_node[node][job_id]
-            self._shares[node] -= shares
+        key = self.keys.pop(job_id)
+        for task in _allocation(job).tasks:
+            node = task.node
+            self._on_node[node].pop(job_id, None)
+            self._shares[node] -= len(task.shares)
+            if self._top.get(node) == key:
+                del self._top[node]
         if self.leaving.pop(job_id, None) is None:
             self._unrank(job)
 
@@ -106,7 +121,17 @@ class Departures:
         if rank != self.ranks[job.job_id]:
             self._unrank(job)
             self.ranks[job.job_id] = rank
-            insort(self.ranked, (rank, *job.order, job.job_id))
+            insort(self.ranked, (rank, job.submit_s, job.row, job.job_id))
+            self.keys[job.job_id] = (rank, job.submit_s, job.row)
+            for task in _allocation(job).tasks:
+                self._top.pop(task.node, None)
+
+    def top(self, node: str) -> _Key | None:
+        """The largest key of the jobs on a node; None without any."""
+        top = self._top.get(node)
+        if top is None and (on := self._on_node.get(node)):
+            top = self._top[node] = max([self.keys[job_id] for job_id in on])
+        return top
 
     def on(self, node: str) -> Iterable[JobView]:
         """The jobs on a node."""
@@ -128,7 +153,7 @@ class Departures:
             yield self.jobs[job_id]
 
     def _unrank(self, job: JobView) -> None:
-        entry = (self.ranks.pop(job.job_id), *job.order, job.job_id)
+        entry = (self.ranks.pop(job.job_id), job.submit_s, job.row, job.job_id)
         del self.ranked[bisect_left(self.ranked, entry)]
 
 
@@ -157,8 +182,8 @@ class Room:
             departures.hopes.clear()
             departures.added.clear()
             space.freed.clear()
-        self._exact: dict[str, float] = {}
-        """Ranks that this plan has computed."""
+        self._exact: dict[str, _Key] = {}
+        """Keys with ranks that this plan has computed."""
         self._gone: list[tuple[JobView, float]] = []
         self.stopped: list[JobView] = []
 
@@ -170,7 +195,7 @@ class Room:
 
     def rank(self, job_id: str) -> float:
         """The exact rank of a job in `stopped`."""
-        return self._exact[job_id]
+        return self._exact[job_id][0]
 
     def place(self, configuration: Configuration, above: float) -> Allocation | None:
         """Places `configuration` in free capacity, else on the node with the cheapest preemption; None if there is none.
@@ -221,7 +246,7 @@ class Room:
         for node in self._by_key(hope.nodes, limit):
             if node not in seen:
                 seen.add(node)
-                if limit != hope.limit and not any(self._bound(job) > limit for job in self._departures.on(node)):
+                if limit != hope.limit and ((top := self._departures.top(node)) is None or top <= limit):
                     break  # only a cheaper node could replace the best one
                 if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
                     best, limit = self._first_of(configuration, node, leaving, limit)
@@ -231,8 +256,8 @@ class Room:
         """Those of the nodes that have a job with a key above `limit`, in order of their largest key, the largest first."""
         departures = self._departures
         if len(nodes) <= _FEW:
-            keys = [(max(map(self._bound, on)), node) for node in nodes if (on := departures.on(node))]
-            yield from [node for key, node in sorted(keys, reverse=True) if key > limit]
+            keys = [(top, node) for node in nodes if (top := departures.top(node)) is not None and top > limit]
+            yield from [node for _, node in sorted(keys, reverse=True)]
             return
         for rank, submit_s, row, job_id in reversed(departures.ranked):
             if (rank, submit_s, row) <= limit:
@@ -240,9 +265,6 @@ class Room:
             for task in _allocation(departures.jobs[job_id]).tasks:
                 if task.node in nodes:
                     yield task.node
-
-    def _bound(self, job: JobView) -> _Key:
-        return _LAST if _leaves(job) else (self._departures.ranks[job.job_id], *job.order)
 
     def _hope(self, configuration: Configuration, limit: _Key) -> _Hope:
         departures, freed = self._departures, self._space.freed
@@ -272,9 +294,9 @@ class Room:
         """The best node and its key. A job of several tasks may be the one that decides on several nodes: ties by `_first`."""
         least = self._least(leaving)
         ties = [(node, leaving)]
-        deciding = next((job for job in leaving if not _leaves(job) and self._key(job) == least), None)
-        if deciding is not None:
-            for other in _shares(deciding):
+        deciding = next((job for job in leaving if self._key(job) == least), None) if least != _LAST else None
+        if deciding is not None and len(_allocation(deciding).tasks) > 1:
+            for other in dict.fromkeys(_allocation(deciding).nodes):
                 also = None if other == node else self._leaving(configuration, other, limit)
                 if also is not None and self._least(also) == least:
                     ties.append((other, also))
@@ -282,7 +304,7 @@ class Room:
 
     def _least(self, leaving: list[JobView]) -> _Key:
         """The key of the highest-priority job that has to stop."""
-        return min((self._key(job) for job in leaving if not _leaves(job)), default=_LAST)
+        return min([self._key(job) for job in leaving])
 
     def _leaving(
         self, configuration: Configuration, node: str, limit: _Key, hope: _Hope | None = None
@@ -296,14 +318,15 @@ class Room:
         return leaving
 
     def _enough_above(self, configuration: Configuration, node: str, limit: _Key) -> list[JobView] | None:
-        may = [job for job in self._departures.on(node) if _leaves(job) or self._key(job) > limit]
+        stopping = self._departures.leaving
+        may = [job for job in self._departures.on(node) if job.job_id in stopping or self._key(job) > limit]
         if not may or not self._enough(configuration, node, may):
             return None
-        going = sorted((_LAST if _leaves(job) else self._exact_key(job), job.job_id, job) for job in may)
+        going = sorted([(self._exact_key(job), job.job_id, job) for job in may])
         leaving: list[JobView] = []
         while going and (going[-1][0] > limit or _leaves(going[-1][2])):
             leaving.append(going.pop()[2])
-            if self._enough(configuration, node, leaving):
+            if len(leaving) == len(may) or self._enough(configuration, node, leaving):
                 return self._needed(configuration, node, leaving)
         return None
 
@@ -312,7 +335,7 @@ class Room:
         may = [*self._departures.leaving.values(), *self._departures.above(limit)]
         if not self._enough_everywhere(configuration, may):
             return None
-        ranked = ((_LAST if _leaves(job) else self._exact_key(job), job.job_id, job) for job in may)
+        ranked = ((self._exact_key(job), job.job_id, job) for job in may)
         going = [job for key, _, job in sorted(ranked, reverse=True) if key > limit or _leaves(job)]
         counts = range(len(going) + 1)
         count = bisect_left(counts, 1, key=lambda n: self._enough_everywhere(configuration, going[:n]))
@@ -331,26 +354,29 @@ class Room:
         return self._space.fits_after(configuration, [_allocation(job) for job in leaving])
 
     def _key(self, job: JobView) -> _Key:
-        rank = self._exact.get(job.job_id)
-        return (self._departures.ranks[job.job_id] if rank is None else rank, *job.order)
+        """The key of a job, as far as this plan knows it."""
+        return self._exact.get(job.job_id) or self._departures.keys[job.job_id]
 
     def _exact_key(self, job: JobView) -> _Key:
         """The key with the exact rank, which is computed once in a plan."""
-        if job.job_id not in self._exact:
-            bound = self._departures.ranks[job.job_id]
-            self._exact[job.job_id] = bound if self._refine is None else self._refine(job)
-        return self._key(job)
+        key = self._exact.get(job.job_id)
+        if key is None:
+            key = self._departures.keys[job.job_id]
+            if self._refine is not None and not _leaves(job):
+                key = (self._refine(job), job.submit_s, job.row)
+            self._exact[job.job_id] = key
+        return key
 
     def _keep_exact(self) -> None:
         """Nodes are looked at in order of the bounds, so these change only afterwards."""
         if self._refine is not None:
-            for job_id, rank in self._exact.items():
+            for job_id, key in self._exact.items():
                 if job_id in self._departures.ranks:
-                    self._departures.rank(self._departures.jobs[job_id], rank)
+                    self._departures.rank(self._departures.jobs[job_id], key[0])
 
     def _needed(self, configuration: Configuration, node: str, leaving: list[JobView]) -> list[JobView]:
         """`leaving` without jobs whose departure isn't needed; jobs of the highest priority are spared first."""
-        for job in reversed(leaving):
+        for job in reversed(leaving[:-1]):  # without the last one it wasn't enough
             others = [other for other in leaving if other is not job]
             if self._enough(configuration, node, others):
                 leaving = others
@@ -367,7 +393,7 @@ class Room:
     def _release(self, leaving: list[JobView]) -> None:
         for job in leaving:
             self._space.release(_allocation(job))
-            self._gone.append((job, self._exact.get(job.job_id, inf)))
+            self._gone.append((job, self._key(job)[0]))
             self._departures.drop(job.job_id)
             if not _leaves(job):
                 self.stopped.append(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
@@ -40,14 +40,14 @@ class Srtf:
         waiting = Waiting(view, memory.lines if memory else None, Order(_remaining_s))
         running = _running(view, memory.running if memory else None)
         room = Room.kept(waiting.space, running, lambda job: _remaining_s(view, job))
-        scan = waiting.scan(lambda job: room.place(main_configuration(view, job), _remaining_s(view, job)))
+        scan = waiting.scan(lambda job: room.place(main_configuration(view, job), waiting.rank(job)))
         stopped = {
             job.job_id: f"stopped with {room.rank(job.job_id):g} s remaining: shorter jobs take its place"
             for job in room.stopped
         }
         room.finish()
-        plan = answer(view, waiting, scan, "shortest remaining time of the jobs that fit", stopped=stopped)
-        return replace(plan, state=_Memory(plan.state, Handed([running])))
+        why, state = "shortest remaining time of the jobs that fit", _Memory(waiting.memory(), Handed([running]))
+        return answer(view, waiting, scan, why, stopped=stopped, state=state)
 
 
 def _running(view: ClusterView, last: Handed[Departures] | None) -> Departures:
