@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -11,9 +10,10 @@ from typing import ClassVar
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.departures import Departures, Timeline
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Departures, Room
+from scheduler_sims.policies.preempting import Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
 
 _SLACK_S = 1e-6
@@ -49,26 +49,14 @@ class _Running:
     preemptible. `soon`: when each other running job will be, about, in order of time. `starting`: jobs that don't run yet."""
 
     may_stop: Departures = field(default_factory=Departures)
-    soon: list[tuple[float, str]] = field(default_factory=list)
+    soon: Timeline = field(default_factory=Timeline)
     starting: set[str] = field(default_factory=set)
-    times: dict[str, float] = field(default_factory=dict)
 
     def drop(self, job_id: str) -> None:
         """Forget a job."""
         self.may_stop.drop(job_id)
         self.starting.discard(job_id)
-        at_s = self.times.pop(job_id, None)
-        if at_s is not None:
-            del self.soon[bisect_left(self.soon, (at_s, job_id))]
-
-    def expect(self, job_id: str, at_s: float) -> None:
-        """The job will be preemptible at about that time."""
-        self.times[job_id] = at_s
-        insort(self.soon, (at_s, job_id))
-
-    def until(self, at_s: float) -> list[str]:
-        """The jobs that are expected until then, in order of time."""
-        return [job_id for _, job_id in self.soon[: bisect_left(self.soon, (at_s, ""))]]
+        self.soon.drop(job_id)
 
 
 class Las:
@@ -118,7 +106,7 @@ class Las:
         changed: Iterable[str] = view.changes
         if running is None:
             running, changed = _Running(), [job.job_id for job in view.holding()]
-        looks = running.until(view.now_s + _MARGIN_S)
+        looks = running.soon.until(view.now_s + _MARGIN_S)
         for job_id in changed:
             running.drop(job_id)
             job = view.jobs.get(job_id)
@@ -129,10 +117,10 @@ class Las:
             elif job.running_since_s is None:
                 running.starting.add(job_id)
             else:
-                running.expect(job_id, view.now_s + self._preemptible_in_s(view, job, cpu_s))
+                running.soon.expect(job_id, view.now_s + self._preemptible_in_s(view, job, cpu_s))
                 looks.append(job_id)
         for job_id in looks:
-            if job_id in running.times and self._may_stop(view, view.jobs[job_id], cpu_s):
+            if job_id in running.soon.times and self._may_stop(view, view.jobs[job_id], cpu_s):
                 running.drop(job_id)
                 running.may_stop.put(view.jobs[job_id], _PREEMPTIBLE)
         for job_id in running.starting:
@@ -171,7 +159,7 @@ class Las:
         holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]
         times = (self._preemptible_at_s(view, job, allocation, cpu_s) for job, allocation in holdings)
         first_s = min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=inf)
-        for about_s, job_id in running.soon:
+        for about_s, job_id in running.soon.ordered:
             if about_s > first_s + _MARGIN_S:
                 break
             job = view.jobs[job_id]

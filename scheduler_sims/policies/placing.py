@@ -18,7 +18,6 @@ from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeTable, NodeView
 
-
 _index = attrgetter("index")
 """Of a device on its node."""
 _position = attrgetter("position")
@@ -195,8 +194,10 @@ class FreeSpace:
             self._change(task, +1)
 
     def _best(self, configuration: Configuration, node: str | None, device: str | None) -> _NodeSpace | None:
-        candidates = self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),)
-        return next((each for each in candidates if each.fits(configuration, device)), None)
+        for each in self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),):
+            if each.fits(configuration, device):
+                return each
+        return None
 
     def _several(self, configuration: Configuration) -> list[_NodeSpace]:
         """A node for each task, all with the same device types; empty if there are too few such nodes."""
@@ -356,12 +357,17 @@ class _NodeSpace:
 
     def fits(self, configuration: Configuration, device: str | None) -> bool:
         gpus = configuration.gpus
-        return (
-            len(self.whole) >= gpus
-            and self.cpu_milli >= configuration.cpu_milli
-            and self.memory_bytes >= configuration.memory_bytes
-            and (not gpus or len(self.usable(configuration, device)) >= gpus)
-        )
+        if (
+            len(self.whole) < gpus
+            or self.cpu_milli < configuration.cpu_milli
+            or self.memory_bytes < configuration.memory_bytes
+        ):
+            return False
+        if not gpus:
+            return True
+        if device is None and self.alike is not None:
+            return configuration.fits_on(*self.alike)
+        return len(self.usable(configuration, device)) >= gpus
 
     def fits_without(self, configuration: Configuration, tasks: Sequence[TaskPlacement]) -> bool:
         """Whether `configuration` fits after `tasks` have ended."""
@@ -378,7 +384,7 @@ class _NodeSpace:
             or (gpus and self.alike is not None and not configuration.fits_on(*self.alike))
         ):
             return False
-        if not gpus or len(self.whole) >= gpus and self.alike is not None:
+        if not gpus or (len(self.whole) >= gpus and self.alike is not None):
             return True
         free = dict(self.partly) | {d.uuid: WHOLE_DEVICE_MILLI for d in self.whole}
         for task in tasks:

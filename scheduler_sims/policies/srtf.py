@@ -10,8 +10,9 @@ from typing import ClassVar
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.departures import Departures
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Departures, Room
+from scheduler_sims.policies.preempting import Room
 from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, checked_s
 
 

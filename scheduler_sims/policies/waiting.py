@@ -80,8 +80,8 @@ _FEW = 64
 
 @dataclass(slots=True)
 class _Book:
-    """What is handed on from plan to plan. `entries`: the valid entry of each waiting job, with its line, so that an entry in a line
-    without an equal one here is of a job that has left; `holding`: jobs with resources; `space`: free capacity at the last plan."""
+    """What is handed on from plan to plan. `entries`: the valid entry of each waiting job, with its line; any other entry of a
+    line is of a job that has left. `holding`: jobs with resources. `space`: free capacity at the last plan."""
 
     space: FreeSpace
     lines: dict[Hashable, _Line] = field(default_factory=dict)
