@@ -87,7 +87,8 @@ class Configuration:
 
     def fits_on(self, gpu_type: str, usable_memory_bytes: int) -> bool:
         """Whether an empty GPU of this type and usable memory will do."""
-        return self.allows(gpu_type) and usable_memory_bytes >= self.device_memory_bytes
+        allowed = self.gpu_types
+        return (allowed is None or gpu_type in allowed) and usable_memory_bytes >= self.device_memory_bytes
 
 
 def configuration_called(name: str, configurations: Iterable[Configuration]) -> Configuration:

@@ -113,7 +113,8 @@ def rate_milli(gpu_type: str) -> int:
 
 def slowest_type(gpu_types: Iterable[str]) -> str | None:
     """The type with the lowest rate, the first of equal ones; None if there are none."""
-    return min(gpu_types, key=rate_milli, default=None)
+    kinds = dict.fromkeys(gpu_types)
+    return min(kinds, key=rate_milli) if len(kinds) > 1 else next(iter(kinds), None)
 
 
 def instances(gpu: Device, gpus: int, profiles: Sequence[str], place: str) -> Iterator[Device]:

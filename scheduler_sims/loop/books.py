@@ -185,19 +185,7 @@ class JobBooks:
         if event.what is not Happening.STOPPED:
             self._end(event)
             return
-        self._set(
-            replace(
-                view,
-                phase=Phase.QUEUED,
-                allocation=None,
-                running_since_s=None,
-                steps_done=event.steps_done,
-                samples_done=_samples_done(view, event),
-                attained_gpu_s=view.attained_gpu_s + attained,
-                queued_since_s=to_s(event.at_ns),
-                preemptions=view.preemptions + 1,
-            )
-        )
+        self._set(_queued_again(view, event, attained))
 
     def _set(self, view: JobView) -> None:
         """Replace the view of a job, and what follows from it."""
@@ -280,6 +268,28 @@ def _moved(view: JobView, phase: Phase, allocation: Allocation | None, running_s
         allocation,
         view.batch_size,
         view.samples_done,
+    )
+
+
+def _queued_again(view: JobView, event: Event, attained_gpu_s: float) -> JobView:
+    """The view of a job that was stopped after a run with so much service."""
+    return JobView(
+        view.job_id,
+        view.user,
+        view.submit_s,
+        view.row,
+        view.weight,
+        Phase.QUEUED,
+        view.configurations,
+        view.steps_total,
+        event.steps_done,
+        view.attained_gpu_s + attained_gpu_s,
+        to_s(event.at_ns),
+        None,
+        view.preemptions + 1,
+        None,
+        view.batch_size,
+        _samples_done(view, event),
     )
 
 

@@ -28,16 +28,17 @@ class Change:
 
 def difference(base: Plan, plan: Plan) -> Change:
     """The actions from `base` to `plan`, in the order of `plan`."""
+    present = base.started if base.base is None else base.allocations
     if plan.base is base:
-        wanted, gone = dict(plan.started), _in_order(base.allocations, plan.stopped)
+        wanted, gone = plan.started, _in_order(present, plan.stopped)
     elif plan.base is None:
-        wanted, gone = dict(plan.started), [job for job in base.allocations if job not in plan.started]
+        wanted, gone = plan.started, [job for job in present if job not in plan.started]
     else:
-        wanted = dict(plan.allocations)
-        gone = [job for job in base.allocations if job not in wanted]
+        wanted = plan.allocations
+        gone = [job for job in present if job not in wanted]
     change = Change(stops=gone)
     for job_id, allocation in wanted.items():
-        has = base.allocations.get(job_id)
+        has = present.get(job_id)
         if has is None:
             change.starts[job_id] = allocation
         elif not allocation.same_place(has):

@@ -69,6 +69,8 @@ def _check_gang(configuration: Configuration, job_id: str, allocation: Allocatio
             f"the plan gives job {job_id!r} {count} tasks; its configuration {configuration.name} has "
             f"{configuration.min_tasks}, all of them or none",
         )
+    if count == 1:
+        return
     if len(set(allocation.nodes)) < count:
         raise PlanRefusedError(
             job_id, f"the plan puts two tasks of job {job_id!r} on one node; each has a node of its own"
@@ -91,9 +93,10 @@ def _resized(configuration: Configuration, job_id: str, allocation: Allocation) 
 
 def check_batch(spec: JobSpec, job_id: str, allocation: Allocation) -> None:
     """Raises PlanRefusedError for a batch size of work without batches, or one that gives a GPU too many samples or none."""
-    batch_size, configuration = allocation.batch_size, spec.configuration(allocation.configuration)
+    batch_size = allocation.batch_size
     if not batch_size:
         return
+    configuration = spec.configuration(allocation.configuration)
     if not all(isinstance(work, ModelWork) for work in spec.work.values()):
         problem = "whose work is a duration; a batch size is for jobs whose work is a model (leave batch_size 0)"
         raise PlanRefusedError(job_id, f"the plan gives a batch size to job {job_id!r}, {problem}")
@@ -120,7 +123,7 @@ def _check_task(configuration: Configuration, job_id: str, task: TaskPlacement) 
             f"the plan gives job {job_id!r} {gib(task.memory_bytes)} of memory and {gib(least)} on a GPU; its configuration "
             f"{configuration.name} needs {gib(configuration.memory_bytes)} and {gib(configuration.device_memory_bytes)}",
         )
-    if any(configuration.gpu_types and s.gpu_type not in configuration.gpu_types for s in task.shares):
+    if configuration.gpu_types and any(s.gpu_type not in configuration.gpu_types for s in task.shares):
         raise PlanRefusedError(
             job_id,
             f"the plan puts job {job_id!r} on {task.gpu_type}; it can use {', '.join(configuration.gpu_types or ())}",

@@ -31,6 +31,7 @@ class NodeLedger:
         "_free_memory",
         "_free_milli",
         "_holders",
+        "_idle",
         "_types",
         "_view",
         "free_cpu_milli",
@@ -51,6 +52,8 @@ class NodeLedger:
         self._free_memory = {uuid: device.usable_memory_bytes for uuid, device in uuids}
         self._absent: frozenset[str] | None = None
         self._devices: dict[str, DeviceView] = {}
+        self._idle: dict[str, DeviceView] = {}
+        """What each device looked like when nobody held it."""
         self._view: NodeView | None = None
 
     @property
@@ -64,10 +67,10 @@ class NodeLedger:
         twin = NodeLedger.__new__(NodeLedger)
         twin.state, twin.spec, twin._types = self.state, self.spec, self._types
         twin.free_cpu_milli, twin.free_memory_bytes = self.free_cpu_milli, self.free_memory_bytes
-        twin._holders = {uuid: dict(holders) if holders else {} for uuid, holders in self._holders.items()}
-        twin._free_milli, twin._free_memory = dict(self._free_milli), dict(self._free_memory)
+        twin._holders = self._holders.copy()  # of what one device has, neither changes an object that the other has too
+        twin._free_milli, twin._free_memory = self._free_milli.copy(), self._free_memory.copy()
         twin._absent = self._absent_devices()
-        twin._devices, twin._view = dict(self._devices), None
+        twin._devices, twin._idle, twin._view = self._devices.copy(), self._idle, None
         return twin
 
     def _fits(self, uuid: str, share: DeviceShare) -> bool:
@@ -138,8 +141,9 @@ class NodeLedger:
             uuid = share.device
             assert uuid is not None
             # Tasks of one job may share a device: what they hold adds up.
-            milli, memory_bytes = self._holders[uuid].get(job_id, (0, 0))
-            self._holders[uuid][job_id] = (milli + share.milli, memory_bytes + share.memory_bytes)
+            holders = self._holders[uuid]
+            milli, memory_bytes = holders.get(job_id, (0, 0)) if holders else (0, 0)
+            self._holders[uuid] = {**holders, job_id: (milli + share.milli, memory_bytes + share.memory_bytes)}
             self._free_milli[uuid] -= share.milli
             self._free_memory[uuid] -= share.memory_bytes
             self._devices.pop(uuid, None)
@@ -154,11 +158,13 @@ class NodeLedger:
         for share in task.shares:
             uuid = share.device
             assert uuid is not None
-            milli, memory_bytes = self._holders[uuid].pop(job_id)
+            holders = self._holders[uuid].copy()
+            milli, memory_bytes = holders.pop(job_id)
             if milli > share.milli:
-                self._holders[uuid][job_id] = (milli - share.milli, memory_bytes - share.memory_bytes)
+                holders[job_id] = (milli - share.milli, memory_bytes - share.memory_bytes)
                 memory_bytes = share.memory_bytes
                 milli = share.milli
+            self._holders[uuid] = holders
             self._free_milli[uuid] += milli
             self._free_memory[uuid] += memory_bytes
             self._devices.pop(uuid, None)
@@ -202,7 +208,10 @@ class NodeLedger:
         return self._view
 
     def _device_view(self, device: Device, uuid: str, *, healthy: bool) -> DeviceView:
-        return DeviceView(
+        held, idle = bool(self._holders[uuid]), self._idle.get(uuid)
+        if idle is not None and not held and idle.healthy == healthy:
+            return idle
+        view = DeviceView(
             uuid=uuid,
             index=device.index,
             gpu_type=device.gpu_type,
@@ -214,6 +223,9 @@ class NodeLedger:
             sharing=self.spec.sharing,
             replicas=self.spec.replicas,
         )
+        if not held:
+            self._idle[uuid] = view
+        return view
 
 
 class _Nodes(NodeTable):
@@ -242,7 +254,6 @@ class Ledger:
     def __init__(self, nodes: Mapping[str, NodeLedger], base: Mapping[str, NodeLedger] | None = None) -> None:
         self._own = dict(nodes)
         self._base = base
-        self._all: Mapping[str, NodeLedger] = self._own if base is None else ChainMap(self._own, base)  # type: ignore[arg-type]
         self._views: _Nodes | None = None
         self.changed = set(self._own)
 
@@ -280,20 +291,33 @@ class Ledger:
             sketch.release(job_id, allocation)
         return sketch
 
+    @property
+    def _all(self) -> Mapping[str, NodeLedger]:
+        return self._own if self._base is None else ChainMap(self._own, self._base)  # type: ignore[arg-type]
+
     def resolve(self, allocation: Allocation, *, held: bool = False) -> Allocation | None:
         """The allocation with all devices named, or None if any task doesn't fit now.
 
         `held`: the job runs there already, so the health of devices doesn't matter.
         """
-        sketch = self.without([]) if len(allocation.tasks) > 1 else self
+        if len(allocation.tasks) == 1:
+            (task,) = allocation.tasks
+            node = self._look(task.node)
+            resolved = node.resolve(task, held=held) if node is not None else None
+            if resolved is None or resolved is task:
+                return None if resolved is None else allocation
+            return replace(allocation, tasks=(resolved,))
+        return self._resolve_gang(allocation, held=held)
+
+    def _resolve_gang(self, allocation: Allocation, *, held: bool) -> Allocation | None:
+        sketch = self.without([])
         tasks: list[TaskPlacement] = []
         for task in allocation.tasks:
             node = sketch._look(task.node)
             resolved = node.resolve(task, held=held) if node is not None else None
             if resolved is None:
                 return None
-            if sketch is not self:
-                sketch._node(task.node).take("", resolved)
+            sketch._node(task.node).take("", resolved)
             tasks.append(resolved)
         same = all(resolved is task for resolved, task in zip(tasks, allocation.tasks, strict=True))
         return allocation if same else replace(allocation, tasks=tuple(tasks))

@@ -62,6 +62,7 @@ class SchedulerLoop:
     ) -> None:
         self._cluster = cluster
         self._costs = spec.costs
+        self._coalesce_ns, self._decide_ns = to_ns(spec.costs.coalesce_s), to_ns(spec.costs.decide_s)
         self._policy = policy
         self._rounds: Rounds | None = getattr(policy, "rounds", None)
         self._estimates = estimates
@@ -109,7 +110,7 @@ class SchedulerLoop:
             if not self._triggers:  # else: events came while the last plan took effect
                 self._wait_for_events()
             if self._triggers:
-                self._absorb_until(self._cluster.now_ns() + to_ns(self._costs.coalesce_s))
+                self._absorb_until(self._cluster.now_ns() + self._coalesce_ns)
                 self._decide_and_report()
         self._cluster.settle()
 
@@ -259,7 +260,7 @@ class SchedulerLoop:
         if self._listeners.explain is not None:
             for job_id, reason in plan.reasons.items():
                 self._listeners.explain(view.now_s, job_id, reason)
-        effective_ns = decided_ns + to_ns(self._costs.decide_s)
+        effective_ns = decided_ns + self._decide_ns
         self._decide_lags.add(max(0, self._cluster.now_ns() - effective_ns))
         self._absorb_until(effective_ns)
         change = self._applicable(change)
@@ -356,6 +357,8 @@ class SchedulerLoop:
 
     def _resize(self, wanted: dict[str, Allocation]) -> list[Division]:
         """Apply new divisions of CPUs and host memory. Returns those that must wait for resources of stopping jobs."""
+        if not wanted:
+            return []
         due = []
         for job_id, allocation in wanted.items():
             view = self.books.views.get(job_id)

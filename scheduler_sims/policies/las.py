@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.departures import Departures, Timeline
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Departures, Room
+from scheduler_sims.policies.preempting import Room
 from scheduler_sims.policies.waiting import Lines, Order, Scan, Waiting, answer
 
 _SLACK_S = 1e-6
@@ -49,26 +49,14 @@ class _Running:
     preemptible. `soon`: when each other running job will be, about, in order of time. `starting`: jobs that don't run yet."""
 
     may_stop: Departures = field(default_factory=Departures)
-    soon: list[tuple[float, str]] = field(default_factory=list)
+    soon: Timeline = field(default_factory=Timeline)
     starting: set[str] = field(default_factory=set)
-    times: dict[str, float] = field(default_factory=dict)
 
     def drop(self, job_id: str) -> None:
         """Forget a job."""
         self.may_stop.drop(job_id)
         self.starting.discard(job_id)
-        at_s = self.times.pop(job_id, None)
-        if at_s is not None:
-            del self.soon[bisect_left(self.soon, (at_s, job_id))]
-
-    def expect(self, job_id: str, at_s: float) -> None:
-        """The job will be preemptible at about that time."""
-        self.times[job_id] = at_s
-        insort(self.soon, (at_s, job_id))
-
-    def until(self, at_s: float) -> list[str]:
-        """The jobs that are expected until then, in order of time."""
-        return [job_id for _, job_id in self.soon[: bisect_left(self.soon, (at_s, ""))]]
+        self.soon.drop(job_id)
 
 
 class Las:
@@ -96,16 +84,20 @@ class Las:
         room = Room.kept(waiting.space, running.may_stop)
 
         def place(job: JobView) -> Allocation | None:
-            return room.place(main_configuration(view, job), inf if self._queue(view, job, cpu_s) else 0.0)
+            return room.place(main_configuration(view, job), inf if waiting.rank(job) else 0.0)
 
         scan = waiting.scan(place)
         room.finish()
         stopped = {job.job_id: "stopped: a job with less attained service needs its place" for job in room.stopped}
-        plan = answer(view, waiting, scan, "least attained service of the jobs that fit", stopped=stopped)
-        return replace(
-            plan,
-            wake_at_s=self._wake_at_s(view, scan, running, cpu_s, stopped),
-            state=_Memory(plan.state, _cpu_seconds(view, room.stopped, cpu_s), Handed([running])),
+        of_first_queue_waits = any(not waiting.rank(job) for job in scan.blocked)
+        return answer(
+            view,
+            waiting,
+            scan,
+            "least attained service of the jobs that fit",
+            stopped=stopped,
+            wake_at_s=self._wake_at_s(view, scan, running, cpu_s, stopped) if of_first_queue_waits else None,
+            state=_Memory(waiting.memory(), _cpu_seconds(view, room.stopped, cpu_s), Handed([running])),
         )
 
     def _running(self, view: ClusterView, last: Handed[_Running] | None, cpu_s: Mapping[str, float]) -> _Running:
@@ -114,7 +106,7 @@ class Las:
         changed: Iterable[str] = view.changes
         if running is None:
             running, changed = _Running(), [job.job_id for job in view.holding()]
-        looks = running.until(view.now_s + _MARGIN_S)
+        looks = running.soon.until(view.now_s + _MARGIN_S)
         for job_id in changed:
             running.drop(job_id)
             job = view.jobs.get(job_id)
@@ -125,10 +117,10 @@ class Las:
             elif job.running_since_s is None:
                 running.starting.add(job_id)
             else:
-                running.expect(job_id, view.now_s + self._preemptible_in_s(view, job, cpu_s))
+                running.soon.expect(job_id, view.now_s + self._preemptible_in_s(view, job, cpu_s))
                 looks.append(job_id)
         for job_id in looks:
-            if job_id in running.times and self._may_stop(view, view.jobs[job_id], cpu_s):
+            if job_id in running.soon.times and self._may_stop(view, view.jobs[job_id], cpu_s):
                 running.drop(job_id)
                 running.may_stop.put(view.jobs[job_id], _PREEMPTIBLE)
         for job_id in running.starting:
@@ -161,15 +153,13 @@ class Las:
     def _wake_at_s(
         self, view: ClusterView, scan: Scan, running: _Running, cpu_s: Mapping[str, float], stopped: Container[str]
     ) -> float | None:
-        """When the next running job becomes preemptible; None if no job of the first queue waits."""
-        if not any(self._queue(view, job, cpu_s) == 0 for job in scan.blocked):
-            return None
+        """When the next running job becomes preemptible; None if none will."""
         starting = [view.jobs[job_id] for job_id in running.starting if job_id not in stopped]
         holdings = [(job, job.allocation) for job in starting if job.allocation]
         holdings += [(view.jobs[job_id], allocation) for job_id, allocation in scan.starts.items()]
         times = (self._preemptible_at_s(view, job, allocation, cpu_s) for job, allocation in holdings)
         first_s = min((at_s for at_s in times if at_s > view.now_s + _SLACK_S), default=inf)
-        for about_s, job_id in running.soon:
+        for about_s, job_id in running.soon.ordered:
             if about_s > first_s + _MARGIN_S:
                 break
             job = view.jobs[job_id]

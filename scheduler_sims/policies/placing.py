@@ -11,11 +11,17 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeTable, NodeView
+
+_index = attrgetter("index")
+"""Of a device on its node."""
+_position = attrgetter("position")
+"""Of a node."""
 
 
 def main_configuration(view: ClusterView, job: JobView) -> Configuration:
@@ -105,7 +111,7 @@ class FreeSpace:
             return FreeSpace.now(view)
         touched, self._touched = self._touched, set()
         for name in view.changed_nodes | touched:
-            self._replace(name, _NodeSpace.now(view.nodes[name]))
+            self._renew(self._nodes[name], view.nodes[name])
         return self
 
     def place(
@@ -188,8 +194,10 @@ class FreeSpace:
             self._change(task, +1)
 
     def _best(self, configuration: Configuration, node: str | None, device: str | None) -> _NodeSpace | None:
-        candidates = self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),)
-        return next((each for each in candidates if each.fits(configuration, device)), None)
+        for each in self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),):
+            if each.fits(configuration, device):
+                return each
+        return None
 
     def _several(self, configuration: Configuration) -> list[_NodeSpace]:
         """A node for each task, all with the same device types; empty if there are too few such nodes."""
@@ -225,6 +233,14 @@ class FreeSpace:
         self._index.drop(old, len(old.whole))
         self._index.add(node)
         self._free_devices += len(node.whole) - len(old.whole)
+
+    def _renew(self, node: _NodeSpace, view: NodeView) -> None:
+        """What is free on the node now, as `_replace` with a new one."""
+        before, old = len(node.whole), (node.cpu_milli, node.memory_bytes, node.whole)
+        node.renew(view)
+        if not _covers(old, node):
+            self._freed(view.name)
+        self._count(node, before)
 
     def _freed(self, node: str) -> None:
         self._hopeless.clear()
@@ -276,10 +292,6 @@ class NodeIndex:
         return self._by_free[free]
 
 
-def _position(node: _NodeSpace) -> int:
-    return node.position
-
-
 @dataclass(slots=True)
 class _NodeSpace:
     """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices.
@@ -297,8 +309,19 @@ class _NodeSpace:
 
     @classmethod
     def now(cls, node: NodeView) -> _NodeSpace:
-        free = {d.uuid: d.free_milli for d in node.devices}
-        return cls(node, node.free_cpu_milli, node.free_memory_bytes, *_split(node, free), _alike(node))
+        space = cls(node, 0, 0, [], {}, _alike(node))
+        space.renew(node)
+        return space
+
+    def renew(self, node: NodeView) -> None:
+        """Read what is free from a later view of the same node."""
+        self.view, self.cpu_milli, self.memory_bytes = node, node.free_cpu_milli, node.free_memory_bytes
+        free = [d for d in node.devices if d.free_milli > 0 and d.healthy]
+        self.whole = [d for d in free if d.free_milli >= WHOLE_DEVICE_MILLI]
+        self.partly = {}
+        if len(self.whole) < len(free):
+            self.partly = {d.uuid: d.free_milli for d in free if d.free_milli < WHOLE_DEVICE_MILLI}
+        self.whole.sort(key=_index)
 
     @classmethod
     def empty(cls, node: NodeView) -> _NodeSpace:
@@ -318,12 +341,7 @@ class _NodeSpace:
 
     def covers(self, other: _NodeSpace) -> bool:
         """Whether all that is free in `other` is free here."""
-        return (
-            self.cpu_milli >= other.cpu_milli
-            and self.memory_bytes >= other.memory_bytes
-            and len(self.whole) >= len(other.whole)
-            and {d.uuid for d in self.whole}.issuperset([d.uuid for d in other.whole])
-        )
+        return _covers((self.cpu_milli, self.memory_bytes, self.whole), other)
 
     def task(self, configuration: Configuration, device: str | None) -> TaskPlacement:
         """A task on this node, where it fits, on the first suitable devices."""
@@ -339,29 +357,43 @@ class _NodeSpace:
 
     def fits(self, configuration: Configuration, device: str | None) -> bool:
         gpus = configuration.gpus
-        return (
-            len(self.whole) >= gpus
-            and self.cpu_milli >= configuration.cpu_milli
-            and self.memory_bytes >= configuration.memory_bytes
-            and (not gpus or len(self.usable(configuration, device)) >= gpus)
-        )
+        if (
+            len(self.whole) < gpus
+            or self.cpu_milli < configuration.cpu_milli
+            or self.memory_bytes < configuration.memory_bytes
+        ):
+            return False
+        if not gpus:
+            return True
+        if device is None and self.alike is not None:
+            return configuration.fits_on(*self.alike)
+        return len(self.usable(configuration, device)) >= gpus
 
     def fits_without(self, configuration: Configuration, tasks: Sequence[TaskPlacement]) -> bool:
         """Whether `configuration` fits after `tasks` have ended."""
+        cpu_milli, memory_bytes, devices = self.cpu_milli, self.memory_bytes, len(self.whole)
+        for task in tasks:
+            cpu_milli += task.cpu_milli
+            memory_bytes += task.memory_bytes
+            devices += len(task.shares)
+        gpus = configuration.gpus
         if (
-            self.cpu_milli + sum(task.cpu_milli for task in tasks) < configuration.cpu_milli
-            or self.memory_bytes + sum(task.memory_bytes for task in tasks) < configuration.memory_bytes
-            or len(self.whole) + sum(len(task.shares) for task in tasks) < configuration.gpus
+            devices < gpus
+            or cpu_milli < configuration.cpu_milli
+            or memory_bytes < configuration.memory_bytes
+            or (gpus and self.alike is not None and not configuration.fits_on(*self.alike))
         ):
             return False
-        if not configuration.gpus:
+        if not gpus or (len(self.whole) >= gpus and self.alike is not None):
             return True
         free = dict(self.partly) | {d.uuid: WHOLE_DEVICE_MILLI for d in self.whole}
         for task in tasks:
             for device, milli in _shares(task):
                 free[device] = free.get(device, 0) + milli
-        whole = (d for d in self.view.devices if d.healthy and free.get(d.uuid, 0) >= WHOLE_DEVICE_MILLI)
-        return sum(device_suits(d, configuration) for d in whole) >= configuration.gpus
+        whole = [d for d in self.view.devices if d.healthy and free.get(d.uuid, 0) >= WHOLE_DEVICE_MILLI]
+        if self.alike is None:
+            whole = [d for d in whole if device_suits(d, configuration)]
+        return len(whole) >= gpus
 
     def lacks(self, task: TaskPlacement) -> str | None:
         """A sentence about the first resource that `task` wants and that isn't free; None if all are free."""
@@ -377,8 +409,18 @@ class _NodeSpace:
     def change(self, task: TaskPlacement, sign: int) -> None:
         self.cpu_milli += sign * task.cpu_milli
         self.memory_bytes += sign * task.memory_bytes
-        for device, milli in _shares(task):
-            self._set(device, self._free_milli(device) + sign * milli)
+        if not task.shares:
+            return
+        devices = {share.device for share in task.shares if share.milli == WHOLE_DEVICE_MILLI}
+        named = [d for d in self.view.devices if d.uuid in devices]
+        if self.partly or len(named) < len(task.shares):
+            for device, milli in _shares(task):
+                self._set(device, self._free_milli(device) + sign * milli)
+            return
+        self.whole = [d for d in self.whole if d.uuid not in devices]
+        if sign > 0:
+            self.whole += [d for d in named if d.healthy]
+            self.whole.sort(key=_index)
 
     def _free_milli(self, device: str) -> int:
         if device in self.partly:
@@ -409,15 +451,22 @@ def _alike(node: NodeView) -> tuple[str, int] | None:
     return kind if all(d.gpu_type == kind[0] and d.usable_memory_bytes == kind[1] for d in node.devices) else None
 
 
+def _covers(free: tuple[int, int, list[DeviceView]], other: _NodeSpace) -> bool:
+    """Whether all that is free in `other` is among these CPUs, memory and devices."""
+    cpu_milli, memory_bytes, whole = free
+    return (
+        cpu_milli >= other.cpu_milli
+        and memory_bytes >= other.memory_bytes
+        and len(whole) >= len(other.whole)
+        and {d.uuid for d in whole}.issuperset([d.uuid for d in other.whole])
+    )
+
+
 def _split(node: NodeView, free_milli: Mapping[str, int]) -> tuple[list[DeviceView], dict[str, int]]:
     healthy = [d for d in node.devices if d.healthy]
     whole = [d for d in healthy if free_milli[d.uuid] >= WHOLE_DEVICE_MILLI]
     partly = {d.uuid: free_milli[d.uuid] for d in healthy if 0 < free_milli[d.uuid] < WHOLE_DEVICE_MILLI}
     return sorted(whole, key=_index), partly
-
-
-def _index(device: DeviceView) -> int:
-    return device.index
 
 
 def _per_node(allocation: Allocation) -> list[TaskPlacement]:

@@ -7,20 +7,17 @@ the devices of jobs with a lower priority.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import Allocation
-from scheduler_sims.interface.view import JobView, Phase
+from scheduler_sims.interface.view import JobView
+from scheduler_sims.policies.departures import LAST, Departures, Hope, Key, held, leaves, position
 from scheduler_sims.policies.placing import FreeSpace
 
-_Key = tuple[float, float, float]
-"""Sort key of a running job: rank, submit time, row. The largest key stops first."""
-
-_LAST = (inf, inf, inf)
 _FEW = 12
 """So many nodes are sorted faster than all running jobs are walked over."""
 _LONG = 20_000
@@ -39,106 +36,13 @@ class Ranks:
     refine: Callable[[JobView], float] | None = None
 
 
-@dataclass(slots=True)
-class _Hope:
-    """The nodes where a configuration may get room by stopping jobs with a key above `limit`, or a larger one: those where it was
-    not in vain, and those where jobs were added or capacity was released since. Two counts say up to where that is known."""
-
-    limit: _Key
-    nodes: set[str]
-    added: int
-    freed: int
-
-
-class Departures:
-    """The jobs that hold resources and may leave: those that are stopping, and those that may be preempted, by rank and by node.
-
-    It can be handed on from plan to plan (`Handed`): `put` and `drop` the jobs that changed.
-    """
-
-    def __init__(self) -> None:
-        self.jobs: dict[str, JobView] = {}
-        self.ranks: dict[str, float] = {}
-        """Of the jobs that may be preempted; upper bounds, if they are refined."""
-        self.leaving: dict[str, JobView] = {}
-        self.ranked: list[tuple[float, float, int, str]] = []
-        """The jobs that may be preempted, the largest key last."""
-        self.version = 0
-        """Grows with each job that is added: what was not possible may be possible now."""
-        self.failed: dict[Configuration, tuple[float, int, int, FreeSpace]] = {}
-        """For a configuration without room: the rank above which jobs would have been preempted, the versions of this object
-        and of the free space, and that space."""
-        self.hopes: dict[tuple[Configuration, bool], _Hope] = {}
-        self.added: list[str] = []
-        """The nodes of all jobs that were added, in order."""
-        self.space: FreeSpace | None = None
-        self._on_node: dict[str, dict[str, JobView]] = {}
-        self._shares: dict[str, int] = {}
-
-    def put(self, job: JobView, rank: float) -> None:
-        """The job may leave; `rank` doesn't matter for one that is stopping."""
-        self.drop(job.job_id)
-        self.version += 1
-        self.jobs[job.job_id] = job
-        for node, shares in _shares(job).items():
-            self._on_node.setdefault(node, {})[job.job_id] = job
-            self._shares[node] = self._shares.get(node, 0) + shares
-            self.added.append(node)
-        if _leaves(job):
-            self.leaving[job.job_id] = job
-        else:
-            self.ranks[job.job_id] = rank
-            insort(self.ranked, (rank, *job.order, job.job_id))
-
-    def drop(self, job_id: str) -> None:
-        """The job may not leave, or has left."""
-        job = self.jobs.pop(job_id, None)
-        if job is None:
-            return
-        for node, shares in _shares(job).items():
-            del self._on_node[node][job_id]
-            self._shares[node] -= shares
-        if self.leaving.pop(job_id, None) is None:
-            self._unrank(job)
-
-    def rank(self, job: JobView, rank: float) -> None:
-        """Another rank of a job that may be preempted, not above the one before."""
-        if rank != self.ranks[job.job_id]:
-            self._unrank(job)
-            self.ranks[job.job_id] = rank
-            insort(self.ranked, (rank, *job.order, job.job_id))
-
-    def on(self, node: str) -> Iterable[JobView]:
-        """The jobs on a node."""
-        return self._on_node.get(node, {}).values()
-
-    def nodes(self) -> Iterable[str]:
-        """All nodes where a job may leave."""
-        return self._on_node.keys()
-
-    def devices(self, node: str) -> int:
-        """How many shares of the node's devices the jobs on it have."""
-        return self._shares.get(node, 0)
-
-    def above(self, limit: _Key) -> Iterator[JobView]:
-        """The jobs that may be preempted with a key above `limit`, the largest first."""
-        for rank, submit_s, row, job_id in reversed(self.ranked):
-            if (rank, submit_s, row) <= limit:
-                return
-            yield self.jobs[job_id]
-
-    def _unrank(self, job: JobView) -> None:
-        entry = (self.ranks.pop(job.job_id), *job.order, job.job_id)
-        del self.ranked[bisect_left(self.ranked, entry)]
-
-
 class Room:
     """Free capacity, plus the capacity of stopping and of preemptible jobs. `stopped` collects the jobs to preempt."""
 
     def __init__(self, space: FreeSpace, holders: Iterable[JobView], ranks: Ranks) -> None:
         departures = Departures()
         for job in holders:
-            rank = inf if _leaves(job) else ranks.at_most.get(job.job_id)
+            rank = inf if leaves(job) else ranks.at_most.get(job.job_id)
             if rank is not None:
                 departures.put(job, rank)
         self._begin(space, departures, ranks.refine)
@@ -157,8 +61,8 @@ class Room:
             departures.hopes.clear()
             departures.added.clear()
             space.freed.clear()
-        self._exact: dict[str, float] = {}
-        """Ranks that this plan has computed."""
+        self._exact: dict[str, Key] = {}
+        """Keys with ranks that this plan has computed."""
         self._gone: list[tuple[JobView, float]] = []
         self.stopped: list[JobView] = []
 
@@ -170,7 +74,7 @@ class Room:
 
     def rank(self, job_id: str) -> float:
         """The exact rank of a job in `stopped`."""
-        return self._exact[job_id]
+        return self._exact[job_id][0]
 
     def place(self, configuration: Configuration, above: float) -> Allocation | None:
         """Places `configuration` in free capacity, else on the node with the cheapest preemption; None if there is none.
@@ -202,7 +106,7 @@ class Room:
         same = space is self._space and ours == self._departures.version and its == space.version
         return same and failed_above <= above
 
-    def _cheapest(self, configuration: Configuration, limit: _Key) -> tuple[str, list[JobView]] | None:
+    def _cheapest(self, configuration: Configuration, limit: Key) -> tuple[str, list[JobView]] | None:
         """The node with the cheapest preemption of jobs with a key above `limit`, and the jobs that must leave it.
 
         Nodes are looked at in order of the key of their first job to stop, so that most are never looked at.
@@ -210,82 +114,84 @@ class Room:
         best: tuple[str, list[JobView]] | None = None
         seen: set[str] = set()
         hope = self._hope(configuration, limit)
-        for node in self._nodes_left(hope.nodes):
+        for node in self._nodes_left(configuration, hope.nodes):
             seen.add(node)
             if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
                 best, limit = self._first_of(configuration, node, leaving, limit)
-                if limit == _LAST:
+                if limit == LAST:
                     return best
         if limit[0] == inf:
             return best
         for node in self._by_key(hope.nodes, limit):
             if node not in seen:
                 seen.add(node)
-                if limit != hope.limit and not any(self._bound(job) > limit for job in self._departures.on(node)):
+                if limit != hope.limit and ((top := self._departures.top(node)) is None or top <= limit):
                     break  # only a cheaper node could replace the best one
                 if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
                     best, limit = self._first_of(configuration, node, leaving, limit)
         return best
 
-    def _by_key(self, nodes: set[str], limit: _Key) -> Iterator[str]:
+    def _by_key(self, nodes: set[str], limit: Key) -> Iterator[str]:
         """Those of the nodes that have a job with a key above `limit`, in order of their largest key, the largest first."""
         departures = self._departures
         if len(nodes) <= _FEW:
-            keys = [(max(map(self._bound, on)), node) for node in nodes if (on := departures.on(node))]
-            yield from [node for key, node in sorted(keys, reverse=True) if key > limit]
+            keys = [(top, node) for node in nodes if (top := departures.top(node)) is not None and top > limit]
+            yield from [node for _, node in sorted(keys, reverse=True)]
             return
         for rank, submit_s, row, job_id in reversed(departures.ranked):
             if (rank, submit_s, row) <= limit:
                 return
-            for task in _allocation(departures.jobs[job_id]).tasks:
+            for task in held(departures.jobs[job_id]).tasks:
                 if task.node in nodes:
                     yield task.node
 
-    def _bound(self, job: JobView) -> _Key:
-        return _LAST if _leaves(job) else (self._departures.ranks[job.job_id], *job.order)
-
-    def _hope(self, configuration: Configuration, limit: _Key) -> _Hope:
+    def _hope(self, configuration: Configuration, limit: Key) -> Hope:
         departures, freed = self._departures, self._space.freed
         key = (configuration, limit[0] == inf)
         hope = departures.hopes.get(key)
         if hope is None or limit < hope.limit:
-            hope = departures.hopes[key] = _Hope(limit, set(departures.nodes()), 0, 0)
+            hope = departures.hopes[key] = Hope(limit, set(departures.nodes()), 0, 0)
         else:
             hope.nodes.update(departures.added[hope.added :], freed[hope.freed :])
         hope.added, hope.freed, hope.limit = len(departures.added), len(freed), limit
         return hope
 
-    def _nodes_left(self, among: set[str]) -> list[str]:
-        """Those of the nodes that stopping jobs leave, in order of the first job there."""
-        leaving = self._departures.leaving.values()
-        names = dict.fromkeys(node for job in leaving for node in _shares(job) if node in among)
-        return list(names) if len(names) < 2 else sorted(names, key=self._first)
+    def _nodes_left(self, configuration: Configuration, among: set[str]) -> list[str]:
+        """Those of the nodes that stopping jobs leave and that may have enough devices, in order of the first job there."""
+        space, departures = self._space, self._departures
+        names = [
+            node
+            for node in departures.left
+            if node in among and space.may_fit(configuration, node, departures.devices(node))
+        ]
+        return names if len(names) < 2 else sorted(names, key=self._first)
 
-    def _first(self, node: str) -> tuple[tuple[float, int], int]:
+    def _first(self, node: str) -> tuple[float, int, int]:
         """The tie-break of nodes: the first job there in order of submission, and the position of the node in it."""
-        gone = [job for job, _ in self._gone if node in _shares(job)]
-        return min((job.order, _allocation(job).nodes.index(node)) for job in (*self._departures.on(node), *gone))
+        gone = [position(job, node) for job, _ in self._gone if node in held(job).nodes]
+        first = self._departures.first(node)
+        return min(gone if first is None else [first, *gone])
 
     def _first_of(
-        self, configuration: Configuration, node: str, leaving: list[JobView], limit: _Key
-    ) -> tuple[tuple[str, list[JobView]], _Key]:
+        self, configuration: Configuration, node: str, leaving: list[JobView], limit: Key
+    ) -> tuple[tuple[str, list[JobView]], Key]:
         """The best node and its key. A job of several tasks may be the one that decides on several nodes: ties by `_first`."""
         least = self._least(leaving)
         ties = [(node, leaving)]
-        deciding = next((job for job in leaving if not _leaves(job) and self._key(job) == least), None)
-        if deciding is not None:
-            for other in _shares(deciding):
+        deciding = next((job for job in leaving if self._key(job) == least), None) if least != LAST else None
+        if deciding is not None and len(held(deciding).tasks) > 1:
+            for other in dict.fromkeys(held(deciding).nodes):
                 also = None if other == node else self._leaving(configuration, other, limit)
                 if also is not None and self._least(also) == least:
                     ties.append((other, also))
         return ties[0] if len(ties) == 1 else min(ties, key=lambda tie: self._first(tie[0])), least
 
-    def _least(self, leaving: list[JobView]) -> _Key:
+    def _least(self, leaving: list[JobView]) -> Key:
         """The key of the highest-priority job that has to stop."""
-        return min((self._key(job) for job in leaving if not _leaves(job)), default=_LAST)
+        return min([self._key(job) for job in leaving])
 
     def _leaving(
-        self, configuration: Configuration, node: str, limit: _Key, hope: _Hope | None = None
+        self, configuration: Configuration, node: str, limit: Key, hope: Hope | None = None
     ) -> list[JobView] | None:
         """The jobs on `node`, all with a key above `limit`, that must leave for `configuration`; None if that isn't enough.
         Then there is no hope for the node until something happens there."""
@@ -295,25 +201,26 @@ class Room:
             hope.nodes.discard(node)
         return leaving
 
-    def _enough_above(self, configuration: Configuration, node: str, limit: _Key) -> list[JobView] | None:
-        may = [job for job in self._departures.on(node) if _leaves(job) or self._key(job) > limit]
+    def _enough_above(self, configuration: Configuration, node: str, limit: Key) -> list[JobView] | None:
+        stopping = self._departures.leaving
+        may = [job for job in self._departures.on(node) if job.job_id in stopping or self._key(job) > limit]
         if not may or not self._enough(configuration, node, may):
             return None
-        going = sorted((_LAST if _leaves(job) else self._exact_key(job), job.job_id, job) for job in may)
+        going = sorted([(self._exact_key(job), job.job_id, job) for job in may])
         leaving: list[JobView] = []
-        while going and (going[-1][0] > limit or _leaves(going[-1][2])):
+        while going and (going[-1][0] > limit or leaves(going[-1][2])):
             leaving.append(going.pop()[2])
-            if self._enough(configuration, node, leaving):
+            if len(leaving) == len(may) or self._enough(configuration, node, leaving):
                 return self._needed(configuration, node, leaving)
         return None
 
-    def _place_gang(self, configuration: Configuration, limit: _Key) -> Allocation | None:
+    def _place_gang(self, configuration: Configuration, limit: Key) -> Allocation | None:
         """Preempts jobs in order of their keys until all tasks fit, except jobs whose departure isn't needed."""
         may = [*self._departures.leaving.values(), *self._departures.above(limit)]
         if not self._enough_everywhere(configuration, may):
             return None
-        ranked = ((_LAST if _leaves(job) else self._exact_key(job), job.job_id, job) for job in may)
-        going = [job for key, _, job in sorted(ranked, reverse=True) if key > limit or _leaves(job)]
+        ranked = ((self._exact_key(job), job.job_id, job) for job in may)
+        going = [job for key, _, job in sorted(ranked, reverse=True) if key > limit or leaves(job)]
         counts = range(len(going) + 1)
         count = bisect_left(counts, 1, key=lambda n: self._enough_everywhere(configuration, going[:n]))
         if count == len(counts):
@@ -328,29 +235,32 @@ class Room:
 
     def _enough_everywhere(self, configuration: Configuration, leaving: list[JobView]) -> bool:
         """Whether all tasks of `configuration` fit after `leaving` have left."""
-        return self._space.fits_after(configuration, [_allocation(job) for job in leaving])
+        return self._space.fits_after(configuration, [held(job) for job in leaving])
 
-    def _key(self, job: JobView) -> _Key:
-        rank = self._exact.get(job.job_id)
-        return (self._departures.ranks[job.job_id] if rank is None else rank, *job.order)
+    def _key(self, job: JobView) -> Key:
+        """The key of a job, as far as this plan knows it."""
+        return self._exact.get(job.job_id) or self._departures.keys[job.job_id]
 
-    def _exact_key(self, job: JobView) -> _Key:
+    def _exact_key(self, job: JobView) -> Key:
         """The key with the exact rank, which is computed once in a plan."""
-        if job.job_id not in self._exact:
-            bound = self._departures.ranks[job.job_id]
-            self._exact[job.job_id] = bound if self._refine is None else self._refine(job)
-        return self._key(job)
+        key = self._exact.get(job.job_id)
+        if key is None:
+            key = self._departures.keys[job.job_id]
+            if self._refine is not None and not leaves(job):
+                key = (self._refine(job), job.submit_s, job.row)
+            self._exact[job.job_id] = key
+        return key
 
     def _keep_exact(self) -> None:
         """Nodes are looked at in order of the bounds, so these change only afterwards."""
         if self._refine is not None:
-            for job_id, rank in self._exact.items():
+            for job_id, key in self._exact.items():
                 if job_id in self._departures.ranks:
-                    self._departures.rank(self._departures.jobs[job_id], rank)
+                    self._departures.rank(self._departures.jobs[job_id], key[0])
 
     def _needed(self, configuration: Configuration, node: str, leaving: list[JobView]) -> list[JobView]:
         """`leaving` without jobs whose departure isn't needed; jobs of the highest priority are spared first."""
-        for job in reversed(leaving):
+        for job in reversed(leaving[:-1]):  # without the last one it wasn't enough
             others = [other for other in leaving if other is not job]
             if self._enough(configuration, node, others):
                 leaving = others
@@ -358,7 +268,7 @@ class Room:
 
     def _enough(self, configuration: Configuration, node: str, leaving: list[JobView]) -> bool:
         """Whether `configuration` fits on `node` after `leaving` have left."""
-        return self._space.fits(configuration, node, [_allocation(job) for job in leaving])
+        return self._space.fits(configuration, node, [held(job) for job in leaving])
 
     def _clear(self, configuration: Configuration, node: str, leaving: list[JobView]) -> Allocation | None:
         self._release(leaving)
@@ -366,27 +276,8 @@ class Room:
 
     def _release(self, leaving: list[JobView]) -> None:
         for job in leaving:
-            self._space.release(_allocation(job))
-            self._gone.append((job, self._exact.get(job.job_id, inf)))
+            self._space.release(held(job))
+            self._gone.append((job, self._key(job)[0]))
             self._departures.drop(job.job_id)
-            if not _leaves(job):
+            if not leaves(job):
                 self.stopped.append(job)
-
-
-def _shares(job: JobView) -> dict[str, int]:
-    """The nodes of a job, with the number of device shares that it has there."""
-    shares: dict[str, int] = {}
-    for task in _allocation(job).tasks:
-        shares[task.node] = shares.get(task.node, 0) + len(task.shares)
-    return shares
-
-
-def _leaves(job: JobView) -> bool:
-    """Whether a job is stopping already."""
-    return job.phase is Phase.STOPPING
-
-
-def _allocation(job: JobView) -> Allocation:
-    """The allocation of a job that holds resources."""
-    assert job.allocation is not None, f"job {job.job_id} holds resources, but has no allocation in the view"
-    return job.allocation

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.departures import Departures
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Departures, Room
+from scheduler_sims.policies.preempting import Room
 from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer, checked_s
 
 
@@ -40,14 +41,14 @@ class Srtf:
         waiting = Waiting(view, memory.lines if memory else None, Order(_remaining_s))
         running = _running(view, memory.running if memory else None)
         room = Room.kept(waiting.space, running, lambda job: _remaining_s(view, job))
-        scan = waiting.scan(lambda job: room.place(main_configuration(view, job), _remaining_s(view, job)))
+        scan = waiting.scan(lambda job: room.place(main_configuration(view, job), waiting.rank(job)))
         stopped = {
             job.job_id: f"stopped with {room.rank(job.job_id):g} s remaining: shorter jobs take its place"
             for job in room.stopped
         }
         room.finish()
-        plan = answer(view, waiting, scan, "shortest remaining time of the jobs that fit", stopped=stopped)
-        return replace(plan, state=_Memory(plan.state, Handed([running])))
+        why, state = "shortest remaining time of the jobs that fit", _Memory(waiting.memory(), Handed([running]))
+        return answer(view, waiting, scan, why, stopped=stopped, state=state)
 
 
 def _running(view: ClusterView, last: Handed[Departures] | None) -> Departures:

@@ -80,8 +80,8 @@ _FEW = 64
 
 @dataclass(slots=True)
 class _Book:
-    """What is handed on from plan to plan. `entries`: the valid entry of each waiting job, with its line; `holding`: jobs with
-    resources; `space`: free capacity at the last plan."""
+    """What is handed on from plan to plan. `entries`: the valid entry of each waiting job, with its line; any other entry of a
+    line is of a job that has left. `holding`: jobs with resources. `space`: free capacity at the last plan."""
 
     space: FreeSpace
     lines: dict[Hashable, _Line] = field(default_factory=dict)
@@ -119,10 +119,15 @@ class Waiting:
     def line(self, line: Hashable, start: int = 0) -> Iterator[tuple[int, Entry]]:
         """Index and entry of the waiting jobs of one line, from index `start`."""
         found = self._book.lines[line]
+        valid = self._book.entries
         for index in range(max(start, found.head), len(found.entries)):
             entry = found.entries[index]
-            if self._stands(entry):
+            if (stands := valid.get(entry[3])) is not None and stands[1] == entry:
                 yield index, entry
+
+    def rank(self, job: JobView) -> float:
+        """The rank of a waiting job, which was computed when it began to wait."""
+        return self._book.entries[job.job_id][1][0]
 
     def holders(self) -> list[JobView]:
         """The jobs that hold resources, in order of submission."""
@@ -158,15 +163,18 @@ class Waiting:
     def _heads(self) -> list[tuple[Entry, int, Hashable]]:
         """The first waiting job of each line; lines without one are dropped."""
         heads = []
-        lines = self._book.lines
+        lines, valid = self._book.lines, self._book.entries
         for key in list(lines):
             line = lines[key]
-            first = next(self.line(key), None)
-            if first is None:
-                del lines[key]
+            for index in range(line.head, len(line.entries)):
+                entry = line.entries[index]
+                if (stands := valid.get(entry[3])) is not None and stands[1] == entry:
+                    if index > line.head:
+                        line.forward(index)
+                    heads.append((entry, line.head, key))
+                    break
             else:
-                line.forward(first[0])
-                heads.append((first[1], line.head, key))
+                del lines[key]
         return heads
 
     def _follow(self, changed: Iterable[str]) -> None:
@@ -195,10 +203,6 @@ class Waiting:
             self._book.entries[job.job_id] = (key, entry)
             joining.setdefault(key, []).append(entry)
 
-    def _stands(self, entry: Entry) -> bool:
-        valid = self._book.entries.get(entry[3])
-        return valid is not None and valid[1] == entry and entry[3] in self._view.jobs
-
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -217,9 +221,16 @@ def wants(view: ClusterView, job: JobView) -> str:
 
 
 def answer(
-    view: ClusterView, waiting: Waiting, scan: Scan, why: str, *, stopped: Mapping[str, str] | None = None
+    view: ClusterView,
+    waiting: Waiting,
+    scan: Scan,
+    why: str,
+    *,
+    stopped: Mapping[str, str] | None = None,
+    wake_at_s: float | None = None,
+    state: object = None,
 ) -> Plan:
-    """The next plan, with a Lines as state. `why`: reason of all starts; `stopped`: job id -> reason of its stop."""
+    """The next plan. `why`: reason of all starts; `stopped`: job id -> reason of its stop; `state`: None for a Lines."""
     stopped = stopped or {}
     reasons = dict.fromkeys(scan.starts, why) | dict(stopped)
     if scan.blocked:
@@ -228,6 +239,7 @@ def answer(
     return view.plan.evolve(
         start=scan.starts,
         stop=stopped,
-        state=waiting.memory(),
+        wake_at_s=wake_at_s,
+        state=waiting.memory() if state is None else state,
         reasons=reasons,
     )

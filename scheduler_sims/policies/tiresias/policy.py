@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
+from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.departures import Departures, Timeline
 from scheduler_sims.policies.placing import main_configuration
-from scheduler_sims.policies.preempting import Ranks, Room
+from scheduler_sims.policies.preempting import Room
 from scheduler_sims.policies.tiresias.gittins import DELTA, Table, read_samples
 from scheduler_sims.policies.tiresias.queues import Bookkeeping, Queues, Rules
 from scheduler_sims.policies.waiting import Lines, Order, Waiting, answer
@@ -29,6 +32,15 @@ class _Memory:
     queues: Queues
     ended: tuple[float, ...] = ()
     table: Table | None = None
+    running: Handed[_Running] | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    """The jobs with resources, in order of their ranks, and when those that run will be demoted."""
+
+    departures: Departures = field(default_factory=Departures)
+    demotions: Timeline | None = None
 
 
 _NEW = _Memory(None, Queues())
@@ -52,7 +64,7 @@ class Tiresias:
     def plan(self, view: ClusterView) -> Plan:
         """Starts and stops jobs, and asks to be woken when the next job changes its queue."""
         memory: _Memory = view.state or _NEW
-        return _plan(view, memory, self._rules, lambda books, job: books.standing(job).rank)
+        return _plan(view, memory, self._rules, _by_place)
 
 
 class Las1d:
@@ -70,7 +82,7 @@ class Las1d:
     def plan(self, view: ClusterView) -> Plan:
         """Starts and stops jobs, and asks to be woken when the next job changes its queue."""
         memory: _Memory = view.state or _NEW
-        return _plan(view, memory, self._rules, lambda books, job: books.standing(job).rank)
+        return _plan(view, memory, self._rules, _by_place)
 
 
 class Gittins:
@@ -96,7 +108,7 @@ class Gittins:
         memory: _Memory = view.state or _NEW
         learned = memory if self._table else _learned(view, memory, self._delta)
         table = self._table or learned.table
-        plan = _plan(view, learned, self._rules, lambda books, job: _by_index(books, job, table))
+        plan = _plan(view, learned, self._rules, lambda books, job: _by_index(books, job, table), lasting=False)
         if self._table:
             return plan
         return replace(plan, state=replace(plan.state, ended=learned.ended, table=learned.table))
@@ -119,22 +131,44 @@ def rules_of(name: str, limits: str, fidelity: str, *, by_gpus: bool = True, pro
     return Rules(values, by_gpus, promote, late=fidelity == "as_coded")
 
 
-def _plan(view: ClusterView, memory: _Memory, rules: Rules, rank_of: Callable[[Bookkeeping, JobView], float]) -> Plan:
-    books = Bookkeeping(view, rules, memory.queues)
-    lines = None if books.promoted else memory.lines
-    waiting = Waiting(view, lines, Order(lambda _view, job: rank_of(books, job)))
-    holders = waiting.holders()
-    running = [job for job in holders if job.phase is not Phase.STOPPING]
-    room = Room(waiting.space, holders, Ranks({job.job_id: rank_of(books, job) for job in running}))
-    scan = waiting.scan(lambda job: room.place(main_configuration(view, job), rank_of(books, job)))
+_RankOf = Callable[[Bookkeeping, JobView], float]
+
+
+def _plan(view: ClusterView, memory: _Memory, rules: Rules, rank_of: _RankOf, *, lasting: bool = True) -> Plan:
+    """`lasting`: the rank of a running job stays as it is until it is stopped or demoted."""
+    running = (taken(memory.running) if lasting else None) or _Running()
+    books = Bookkeeping(view, rules, memory.queues, running.demotions)
+    waiting = Waiting(view, None if books.promoted else memory.lines, Order(lambda _view, job: rank_of(books, job)))
+    changed: Iterable[str] = books.touched
+    if running.demotions is None:
+        changed = [job.job_id for job in view.holding()]
+    for job_id in changed:
+        job = view.jobs.get(job_id)
+        if job is None or job.queued:
+            running.departures.drop(job_id)
+        else:
+            running.departures.put(job, inf if job.phase is Phase.STOPPING else rank_of(books, job))
+    running.demotions = books.demotions
+    room = Room.kept(waiting.space, running.departures)
+    scan = waiting.scan(lambda job: room.place(main_configuration(view, job), waiting.rank(job)))
+    room.finish()
     stopped = {job.job_id: "stopped: a job of an earlier queue or place needs its devices" for job in room.stopped}
-    plan = answer(view, waiting, scan, "first of its queue among the jobs that fit", stopped=stopped)
-    stays = [job.job_id for job in running if job.job_id not in stopped]
-    return replace(
-        plan,
-        wake_at_s=books.wake_at_s(stays, scan.starts),
-        state=_Memory(plan.state, books.queues, memory.ended, memory.table),
+    return answer(
+        view,
+        waiting,
+        scan,
+        "first of its queue among the jobs that fit",
+        stopped=stopped,
+        wake_at_s=books.wake_at_s(stopped, scan.starts),
+        state=_Memory(
+            waiting.memory(), books.queues, memory.ended, memory.table, Handed([running]) if lasting else None
+        ),
     )
+
+
+def _by_place(books: Bookkeeping, job: JobView) -> float:
+    """The rank of a job: its queue and its place there."""
+    return books.standing(job).rank
 
 
 def _by_index(books: Bookkeeping, job: JobView, table: Table | None) -> float:

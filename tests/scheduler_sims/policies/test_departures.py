@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.view import Phase
+from scheduler_sims.policies.departures import Departures
 from scheduler_sims.policies.placing import FreeSpace
-from scheduler_sims.policies.preempting import Departures, Ranks, Room
+from scheduler_sims.policies.preempting import Ranks, Room
 from scheduler_sims.testing import Job, Node, cluster_view
 
 NODES = [Node("a", gpus=4, cpus=8), Node("b", gpus=4, cpus=4), Node("c", gpus=2, cpus=8)]

@@ -1,0 +1,197 @@
+"""The running jobs that may leave, by rank and by node, and when something will happen to running jobs.
+
+Policies that preempt hand these books on from plan to plan, and bring them up to date with the jobs that changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from emulator_runtime.domain.job import Configuration
+from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.view import JobView, Phase
+from scheduler_sims.policies.placing import FreeSpace
+
+Key = tuple[float, float, float]
+"""Sort key of a running job: rank, submit time, row. The largest key stops first."""
+
+LAST = (inf, inf, inf)
+
+
+@dataclass(slots=True)
+class Hope:
+    """The nodes where a configuration may get room by stopping jobs with a key above `limit`, or a larger one: those where it was
+    not in vain, and those where jobs were added or capacity was released since. Two counts say up to where that is known."""
+
+    limit: Key
+    nodes: set[str]
+    added: int
+    freed: int
+
+
+class Departures:
+    """The jobs that hold resources and may leave: those that are stopping, and those that may be preempted, by rank and by node.
+
+    It can be handed on from plan to plan (`Handed`): `put` and `drop` the jobs that changed.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobView] = {}
+        self.ranks: dict[str, float] = {}
+        """Of the jobs that may be preempted; upper bounds, if they are refined."""
+        self.leaving: dict[str, JobView] = {}
+        self.ranked: list[tuple[float, float, int, str]] = []
+        """The jobs that may be preempted, the largest key last."""
+        self.version = 0
+        """Grows with each job that is added: what was not possible may be possible now."""
+        self.failed: dict[Configuration, tuple[float, int, int, FreeSpace]] = {}
+        """For a configuration without room: the rank above which jobs would have been preempted, the versions of this object
+        and of the free space, and that space."""
+        self.hopes: dict[tuple[Configuration, bool], Hope] = {}
+        self.added: list[str] = []
+        """The nodes of all jobs that were added, in order."""
+        self.space: FreeSpace | None = None
+        self.keys: dict[str, Key] = {}
+        """Of all jobs; that of a stopping job is above all others."""
+        self._on_node: dict[str, dict[str, JobView]] = {}
+        self._shares: dict[str, int] = {}
+        self.left: dict[str, int] = {}
+        """The nodes that stopping jobs leave, with the number of their tasks there."""
+        self._top: dict[str, Key] = {}
+        self._first: dict[str, tuple[float, int, int]] = {}
+
+    def put(self, job: JobView, rank: float) -> None:
+        """The job may leave; `rank` doesn't matter for one that is stopping."""
+        self.drop(job.job_id)
+        self.version += 1
+        self.jobs[job.job_id] = job
+        if leaves(job):
+            self.leaving[job.job_id] = job
+            key = LAST
+        else:
+            self.ranks[job.job_id] = rank
+            insort(self.ranked, (rank, job.submit_s, job.row, job.job_id))
+            key = (rank, job.submit_s, job.row)
+        self.keys[job.job_id] = key
+        for task in held(job).tasks:
+            node, shares = task.node, len(task.shares)
+            self.added.append(node)
+            self._first.pop(node, None)
+            if key == LAST:
+                self.left[node] = self.left.get(node, 0) + 1
+            if node not in self._on_node:
+                self._on_node[node], self._shares[node] = {}, 0
+            self._on_node[node][job.job_id] = job
+            self._shares[node] += shares
+            if node in self._top and key > self._top[node]:
+                self._top[node] = key
+
+    def drop(self, job_id: str) -> None:
+        """The job may not leave, or has left."""
+        job = self.jobs.pop(job_id, None)
+        if job is None:
+            return
+        key = self.keys.pop(job_id)
+        for task in held(job).tasks:
+            node = task.node
+            self._on_node[node].pop(job_id, None)
+            self._shares[node] -= len(task.shares)
+            self._first.pop(node, None)
+            if key == LAST:
+                self.left[node] -= 1
+                if not self.left[node]:
+                    del self.left[node]
+            if self._top.get(node) == key:
+                del self._top[node]
+        if self.leaving.pop(job_id, None) is None:
+            self._unrank(job)
+
+    def rank(self, job: JobView, rank: float) -> None:
+        """Another rank of a job that may be preempted, not above the one before."""
+        if rank != self.ranks[job.job_id]:
+            self._unrank(job)
+            self.ranks[job.job_id] = rank
+            insort(self.ranked, (rank, job.submit_s, job.row, job.job_id))
+            self.keys[job.job_id] = (rank, job.submit_s, job.row)
+            for task in held(job).tasks:
+                self._top.pop(task.node, None)
+
+    def top(self, node: str) -> Key | None:
+        """The largest key of the jobs on a node; None without any."""
+        top = self._top.get(node)
+        if top is None and (on := self._on_node.get(node)):
+            top = self._top[node] = max([self.keys[job_id] for job_id in on])
+        return top
+
+    def first(self, node: str) -> tuple[float, int, int] | None:
+        """The first job on a node in order of submission, as submit time, row and which of its tasks it is; None without any."""
+        first = self._first.get(node)
+        if first is None and (on := self._on_node.get(node)):
+            first = self._first[node] = min([position(job, node) for job in on.values()])
+        return first
+
+    def on(self, node: str) -> Iterable[JobView]:
+        """The jobs on a node."""
+        return self._on_node.get(node, {}).values()
+
+    def nodes(self) -> Iterable[str]:
+        """All nodes where a job may leave."""
+        return self._on_node.keys()
+
+    def devices(self, node: str) -> int:
+        """How many shares of the node's devices the jobs on it have."""
+        return self._shares.get(node, 0)
+
+    def above(self, limit: Key) -> Iterator[JobView]:
+        """The jobs that may be preempted with a key above `limit`, the largest first."""
+        for rank, submit_s, row, job_id in reversed(self.ranked):
+            if (rank, submit_s, row) <= limit:
+                return
+            yield self.jobs[job_id]
+
+    def _unrank(self, job: JobView) -> None:
+        entry = (self.ranks.pop(job.job_id), job.submit_s, job.row, job.job_id)
+        del self.ranked[bisect_left(self.ranked, entry)]
+
+
+class Timeline:
+    """At what time something will happen to each of some jobs, in order of time."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self.ordered: list[tuple[float, str]] = []
+
+    def expect(self, job_id: str, at_s: float) -> None:
+        """It will happen at that time, not at the one that was expected before."""
+        self.drop(job_id)
+        self.times[job_id] = at_s
+        insort(self.ordered, (at_s, job_id))
+
+    def drop(self, job_id: str) -> None:
+        """It won't happen."""
+        at_s = self.times.pop(job_id, None)
+        if at_s is not None:
+            del self.ordered[bisect_left(self.ordered, (at_s, job_id))]
+
+    def until(self, at_s: float) -> list[str]:
+        """The jobs that are expected before that time, in order of time."""
+        return [job_id for _, job_id in self.ordered[: bisect_left(self.ordered, (at_s, ""))]]
+
+
+def position(job: JobView, node: str) -> tuple[float, int, int]:
+    """The place of a job in order of submission, and that of the node in the job."""
+    return (job.submit_s, job.row, held(job).nodes.index(node))
+
+
+def leaves(job: JobView) -> bool:
+    """Whether a job is stopping already."""
+    return job.phase is Phase.STOPPING
+
+
+def held(job: JobView) -> Allocation:
+    """The allocation of a job that holds resources."""
+    assert job.allocation is not None, f"job {job.job_id} holds resources, but has no allocation in the view"
+    return job.allocation
