@@ -12,9 +12,9 @@ import pytest
 
 from emulator_runtime.domain.units import MIB
 from tests.cuda_frameworks.conftest import HERE, RunProgram
-from tests.support.torch_releases import RELEASES, TorchRelease, installed
+from tests.support.torch_releases import NEWEST
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.processes, NEWEST, pytest.mark.timeout(400)]
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1")
@@ -47,12 +47,6 @@ CASES = (
     Case("programs/accelerate_fit.py", 2, ACCELERATE),
     Case("predicted/pipeline.py", 4, (*TORCHRUN, "4"), ("--steps", "4")),
 )
-
-
-@pytest.fixture
-def release() -> TorchRelease:
-    """The newest one is enough: `test_programs.py` runs the programs with both."""
-    return installed(next(iter(RELEASES)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -14,9 +14,9 @@ import pytest
 from emulator_runtime.prediction.prediction import BUBBLE, Prediction, Predictor
 from emulator_runtime.prediction.reading import read_manifest, read_trace
 from tests.support.predicted_programs import FOLDER, Figures, Program, predicted
-from tests.support.torch_releases import TorchRelease
+from tests.support.torch_releases import NEWEST, TorchRelease
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.alone, NEWEST, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 GPU = "K80"

@@ -35,6 +35,9 @@ RELEASES = {
     "2.10.0": TorchRelease("2.10.0", torchvision="0.25.0", triton="3.6.0"),  # the last one whose default is CUDA 12
 }
 
+NEWEST = pytest.mark.parametrize("release", [next(iter(RELEASES))], indirect=True)
+"""For tests to which one release is enough: `test_programs.py` runs programs with both."""
+
 
 def installed(release: str) -> TorchRelease:
     """The release, if its environment is there; otherwise the test is skipped."""
