@@ -129,7 +129,7 @@ def main(argv: list[str]) -> int:
 
 
 def newest_torch() -> Path | None:
-    found = sorted(CACHE.glob("*/bin/python"), key=lambda path: [int(part) for part in path.parts[-3].split(".")])
+    found = sorted(CACHE.glob("[0-9]*/bin/python"), key=lambda path: [int(part) for part in path.parts[-3].split(".")])
     return found[-1] if found else None
 
 
