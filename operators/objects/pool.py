@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from annotated_types import Interval, Len
+from annotated_types import Interval, Le, Len
 from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
 
 from emulator_runtime.domain.errors import InputError
@@ -287,7 +287,17 @@ class Emulated(Part):
     ) = Field(None, alias="memory", description="Memory, such as 100Gi.")
 
 
-Speed = Annotated[StrictFloat, Interval(ge=LEAST_SPEED, le=MOST_SPEED)]
+Speed = Annotated[
+    StrictFloat,
+    Le(MOST_SPEED),
+    Schema(  # an API server compares a whole number with the whole part of `minimum`
+        Rule(
+            f"must be a number from {LEAST_SPEED:g} on",
+            f"self >= {LEAST_SPEED}",
+            lambda speed: speed >= LEAST_SPEED,
+        )
+    ),
+]
 
 
 class Link(Part):

