@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -212,8 +213,8 @@ def _local_pool(settings: Settings) -> DevicePool:
     inventory = read_inventory(Path(settings.inventory), settings.node)
     resources = host_resources.from_json(settings.resources, "EMUGPU_MANAGER_RESOURCES")
     if isinstance(inventory, Inventory):
-        pool = DevicePool(resources=resources)
-        pool.apply_inventory(shared(inventory, settings.sharing_config))
+        pool, inventory = DevicePool(), shared(inventory, settings.sharing_config)
+        pool.apply_inventory(replace(inventory, host_resources=resources or inventory.host_resources))
         return pool
     mode = MODES[settings.sharing]
     if mode.shared and any(device.mig is not None for device in inventory):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 STORAGE, NETWORK = "storage", "network"
+LEAST_SPEED, MOST_SPEED = 1e-3, 1e6
+"""So that the longest work ends within a week, and the shortest isn't lost in rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,11 @@ class StageTimes:
     def exchange(self, resources: Sequence[HostResource] = ()) -> list[Stage]:
         """What follows when the devices have done their part of a step, on a node with these `resources`."""
         return [_stage(NETWORK, self.exchange_ns, resources)]
+
+
+def link(number: int, speed: float, devices: tuple[str, ...]) -> HostResource:
+    """The link with this number of its node, and the UUIDs of the devices behind it."""
+    return HostResource(f"link-{number}", speed, devices)
 
 
 NO_STAGES = StageTimes()

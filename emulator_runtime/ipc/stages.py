@@ -22,9 +22,14 @@ class StageDemands:
         self.exchange: StageRun | None = None
 
     def take(self, reply: Message) -> None:
-        """Apply the reply to attach. Raises ProtocolError."""
+        """Apply the reply to attach. What the node has no longer is the job's own from now on. Raises ProtocolError."""
         entries = mappings(reply, "resources")
         self.resources = tuple(HostResource(text(e, "name"), devices=tuple(texts(e, "devices"))) for e in entries)
+        names = {resource.name for resource in self.resources}
+        for run in self._runs():
+            while gone := run.outstanding.keys() - names:
+                name = min(gone)
+                run.served(name, run.ready_ns + run.outstanding[name])
 
     def begin_input(self, step: int, times: StepTimes, ready_ns: int, devices: list[str]) -> list[Message]:
         """The demands with which the input of a step begins, for these devices."""

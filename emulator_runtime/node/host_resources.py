@@ -1,4 +1,5 @@
-"""The resources that a node's jobs share beside its devices, as JSON: the owner of a local node gives them to its manager.
+"""The resources that a node's jobs share beside its devices, as JSON: a member of a pool's inventory, and what the owner of a
+local node gives its manager.
 
 [{"name": "storage"}, {"name": "link-0", "speed": 2, "devices": ["GPU-...", "GPU-..."]}]
 """
@@ -9,7 +10,7 @@ import json
 from collections.abc import Iterable
 
 from emulator_runtime.domain.json_document import Field, parse
-from emulator_runtime.domain.stages import HostResource
+from emulator_runtime.domain.stages import LEAST_SPEED, MOST_SPEED, HostResource
 
 _MAX_NAME = 64
 _MAX_UUID = 128
@@ -17,14 +18,21 @@ _MAX_UUID = 128
 
 def to_json(resources: Iterable[HostResource]) -> str:
     """The resources as a line of JSON."""
-    return json.dumps([{"name": each.name, "speed": each.speed, "devices": list(each.devices)} for each in resources])
+    return json.dumps(to_document(resources))
+
+
+def to_document(resources: Iterable[HostResource]) -> list[dict[str, object]]:
+    """The resources as a list for JSON."""
+    return [{"name": each.name, "speed": each.speed, "devices": list(each.devices)} for each in resources]
 
 
 def from_json(text: str, place: str) -> tuple[HostResource, ...]:
     """The resources in `text`; none if it is empty. Raises InputError naming `place` and the path of the mistake."""
-    if not text:
-        return ()
-    document = parse(text, place)
+    return from_document(parse(text, place)) if text else ()
+
+
+def from_document(document: Field) -> tuple[HostResource, ...]:
+    """The resources in a list. Raises InputError."""
     resources = tuple(_resource(entry) for entry in document.elements())
     names = [resource.name for resource in resources]
     if len(set(names)) < len(names):
@@ -37,6 +45,13 @@ def _resource(entry: Field) -> HostResource:
     devices = members["devices"].elements() if "devices" in members else []
     return HostResource(
         members["name"].text(least=1, most=_MAX_NAME),
-        members["speed"].number(above=0) if "speed" in members else 1.0,
+        _speed(members["speed"]) if "speed" in members else 1.0,
         tuple(device.text(least=1, most=_MAX_UUID) for device in devices),
     )
+
+
+def _speed(document: Field) -> float:
+    speed = document.number(least=LEAST_SPEED)
+    if speed > MOST_SPEED:
+        raise document.error(f"must be <= {MOST_SPEED:g}")
+    return speed

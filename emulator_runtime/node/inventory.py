@@ -5,6 +5,8 @@
     {"index": 0, "gpu_type": "A100-SXM4-80GB", "memory_bytes": 85899345920, "numa_node": 0, "link_group": 0,
      "healthy": true, "reason": ""}]}]}
 
+What the jobs of the node share beside devices, if anything, is in `"hostResources"` (host_resources.py).
+
 A MIG instance is a device too, with `"mig": {"gpu": 0, "start": 4}`: the index of its GPU and its first memory slice there
 (emulator_runtime/domain/mig.py).
 """
@@ -20,7 +22,9 @@ from emulator_runtime.domain.errors import UnknownNameError
 from emulator_runtime.domain.gpu import Device, MigPlace
 from emulator_runtime.domain.json_document import Field, parse
 from emulator_runtime.domain.mig import MEMORY_SLICES, check_places
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import MAX_UNIT_NS
+from emulator_runtime.node import host_resources
 from emulator_runtime.node.layout import HOST_RESOURCE
 
 VERSION = 1
@@ -108,6 +112,7 @@ class ResourceEntry:
 class Inventory:
     """All resources of one node. A device's index is unique across all resources.
 
+    `host_resources`: what the node's jobs share beside devices: its storage, its network and links to devices.
     `cleanup`: emugpu is being removed from this node; the inventory then has no resources, and the node directory is emptied.
     """
 
@@ -117,6 +122,7 @@ class Inventory:
     compat: Compat = field(default_factory=Compat)
     cuda: Cuda = field(default_factory=Cuda)
     cleanup: bool = False
+    host_resources: tuple[HostResource, ...] = ()
 
     def with_moved(self, moved: Mapping[str, str]) -> Inventory:
         """The same inventory, in which these ids stand for these devices."""
@@ -143,12 +149,16 @@ class Inventory:
         }
         document |= {} if self.cuda == Cuda() else {"cuda": _cuda_json(self.cuda)}
         document |= {"cleanup": True} if self.cleanup else {}
+        if self.host_resources:
+            document |= {"hostResources": host_resources.to_document(self.host_resources)}
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str, place: str) -> Inventory:
         """The inventory in `text`. Raises InputError naming `place` (a file, an annotation) and the path of the mistake."""
-        members = parse(text, place).members(("version", "node", "resources"), ("pool", "compat", "cuda", "cleanup"))
+        members = parse(text, place).members(
+            ("version", "node", "resources"), ("pool", "compat", "cuda", "cleanup", "hostResources")
+        )
         members["version"].whole(least=VERSION, most=VERSION)
         node = members["node"].text(least=1, most=253)
         resources = tuple(_resource(f, node) for f in members["resources"].elements())
@@ -164,6 +174,7 @@ class Inventory:
             compat=_compat(members["compat"]) if "compat" in members else Compat(),
             cuda=_cuda(members["cuda"]) if "cuda" in members else Cuda(),
             cleanup=cleanup,
+            host_resources=host_resources.from_document(members["hostResources"]) if "hostResources" in members else (),
         )
 
 

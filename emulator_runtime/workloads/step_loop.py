@@ -1,5 +1,7 @@
 """The steps of a training run on emulated devices, on a local cluster and in a pod alike.
 
+Ranks of a job whose steps have stages agree on when a step is issued: none computes before the input of all is ready.
+
 The training program itself is emulated, too, so it has a time of its own that moves from deadline to deadline: a step is
 issued when the previous step has ended on all ranks and its input is ready, not when this process wakes up. So delays of the
 emulator don't accumulate. New CPUs and memory apply from the next step that is issued.
@@ -69,10 +71,15 @@ class StepLoop:
             if issue_ns > crossing.end_ns:
                 self.wait(issue_ns)
             times = self.times_now(done, times)
+            if times.stages and self.group.nodes > 1:
+                issue_ns = self.group.barrier(done, issue_ns, stop=False).end_ns
             with self.blocking():
-                lease, end_ns, ready_ns = self._staged(times, done, issue_ns)
+                lease = self._lease(times, done, issue_ns)
             if lease.stop:
                 return Ended(done, lease.start_ns, MANAGER)
+            end_ns, ready_ns = lease.end_ns, issue_ns + times.prepared_ns
+            if times.stages:
+                end_ns, ready_ns = self._exchanged(times, done, lease)
             if self.group.nodes == 1:  # otherwise the end of the slowest rank isn't known before the barrier
                 self._queue(times, done + 1, times.next_issue_ns(end_ns, ready_ns))
             if not times.stages or ready_ns <= end_ns:  # otherwise the end has passed while the input was awaited
@@ -90,22 +97,18 @@ class StepLoop:
             self.devices.prefetch(step, times, ready_ns)
             return self.devices.prefetched_ns()
 
-    def _staged(self, times: StepTimes, step: int, issue_ns: int) -> tuple[Lease, int, int]:
-        """The device time of a step that is issued at `issue_ns`, when its exchange ends, and when the next input is ready.
+    def _lease(self, times: StepTimes, step: int, issue_ns: int) -> Lease:
+        """The device time of a step that is issued at `issue_ns`. The next input begins then, before that time is awaited."""
+        if times.stages and step + 1 < times.steps:
+            self.devices.prefetch(step + 1, times, issue_ns)
+        return self.devices.lease(step, times.device_ns(step), issue_ns, times.remaining_ns(step))
 
-        That input begins now, before the time of a shared device is awaited.
-        """
-        devices, more = self.devices, step + 1 < times.steps
-        if times.stages and more:
-            devices.prefetch(step + 1, times, issue_ns)
-        lease = devices.lease(step, times.device_ns(step), issue_ns, times.remaining_ns(step))
-        if not times.stages:
-            return lease, lease.end_ns, issue_ns + times.prepared_ns
-        if lease.stop:
-            return lease, lease.start_ns, lease.start_ns
-        devices.exchange(step, times, lease.end_ns)
-        end_ns = devices.exchanged_ns()
-        return lease, end_ns, devices.prefetched_ns() if more else end_ns
+    def _exchanged(self, times: StepTimes, step: int, lease: Lease) -> tuple[int, int]:
+        """When the exchange of a step ends that has had its device time, and when the next input is ready."""
+        with self.blocking():
+            self.devices.exchange(step, times, lease.end_ns)
+            end_ns = self.devices.exchanged_ns()
+            return end_ns, self.devices.prefetched_ns() if step + 1 < times.steps else end_ns
 
     def _queue(self, times: StepTimes, step: int, issue_ns: int) -> None:
         """Demand the next step while the present one runs, so that others on a shared device don't always come first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.errors import InputError
@@ -19,11 +19,13 @@ from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.reports.formats import list_some
 
 _EDIT_POOLS = (
-    "give the pools these GPUs (spec.gpus), shared in this way (spec.sharing), and these CPUs and memory (spec.emulated): "
+    "give the pools these GPUs (spec.gpus), shared in this way (spec.sharing), these CPUs and memory (spec.emulated), and this "
+    "storage, network and links (spec.hostResources): "
     "kubectl edit emugpupools"
 )
-_Shape = tuple[tuple[tuple[str, int], ...], int, str]
-"""Type and memory of each device, CPUs in thousandths, and how jobs share a device."""
+_Shape = tuple[tuple[tuple[str, int], ...], int, str, Mapping[tuple[str, frozenset[int]], float]]
+"""Type and memory of each device, CPUs in thousandths, how jobs share a device, and the speed of what they share beside: storage,
+network, and links by the GPUs behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ async def read_cluster_state(api: Api, place: str = "the cluster") -> ClusterSta
 def match(wanted: ClusterSpec, actual: ClusterSpec, place: str) -> dict[str, str]:
     """For each node of the cluster file, in its order, a node of the cluster that is like it.
 
-    Nodes are alike with the same GPUs, shared in the same way, and the same CPUs, and with the same memory and number of replicas
-    where the file states them (0: any).
+    Nodes are alike with the same GPUs, shared in the same way, the same CPUs, storage, network and links, and with the same
+    memory and number of replicas where the file states them (0: any).
     Raises InputError at `place` that shows both clusters, and the command that makes the wanted one.
     """
     free = list(actual.nodes)
@@ -92,7 +94,16 @@ def _alike(node: NodeSpec, other: NodeSpec) -> bool:
 
 
 def _shape(node: NodeSpec) -> _Shape:
-    return tuple((device.gpu_type, device.memory_bytes) for device in node.devices), node.cpu_milli, node.sharing
+    devices = tuple((device.gpu_type, device.memory_bytes) for device in node.devices)
+    indexes = {device.uuid: device.gpu_index for device in node.devices}
+    resources = {
+        (
+            "" if each.devices else each.name,
+            frozenset(indexes[uuid] for uuid in each.devices if uuid in indexes),
+        ): each.speed
+        for each in node.resources
+    }
+    return devices, node.cpu_milli, node.sharing, resources
 
 
 def _described(nodes: Sequence[NodeSpec]) -> str:
@@ -104,7 +115,7 @@ def _command(nodes: Sequence[NodeSpec]) -> str:
     """The command that makes a cluster of these nodes, where one command can."""
     cpus, memory = ({getattr(node, name) for node in nodes} for name in ("cpu_milli", "memory_bytes"))
     mixed = any(len({device.gpu_type for device in node.devices}) > 1 for node in nodes)
-    if len(cpus) > 1 or len(memory) > 1 or mixed or any(node.sharing != EXCLUSIVE for node in nodes):
+    if len(cpus) > 1 or len(memory) > 1 or mixed or any(node.sharing != EXCLUSIVE or node.resources for node in nodes):
         return _EDIT_POOLS
     groups = Counter((len(node.devices), node.gpu_type) for node in nodes if node.gpu_type)
     gpus = [f"--node-gpus {count}x{each}x{_short(gpu_type)}" for (each, gpu_type), count in groups.items()]

@@ -11,7 +11,8 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
-from emulator_runtime.domain.units import to_ns
+from emulator_runtime.domain.stages import StageTimes
+from emulator_runtime.domain.units import MAX_UNIT_NS, to_ns, to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.profiles.user_file import model_document
 from operators.kube.api import EMUJOB, Json
@@ -217,24 +218,41 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
     if work.host_s:
         problem = "EmuJobs have no host time between their steps; remove the column"
         raise InputError(f"job {job.job_id!r}: host_s", problem)
-    if work.stages:
-        problem = (
-            "the steps of EmuJobs have no stages that share a node's storage, links or network; remove the columns"
-        )
-        raise InputError(f"job {job.job_id!r}: fetch_s, transfer_s, exchange_s", problem)
+    stages = _stages(job, way, work.stages)
     if not isinstance(work, TimedWork):
         if work.input_cpu_s:
             problem = "EmuJobs have no input pipeline; remove the column"
             raise InputError(f"job {job.job_id!r}: input_cpu_s", problem)
-        return {"model": work.model, "batchSize": work.batch_size * way.total_gpus}
+        return {"model": work.model, "batchSize": work.batch_size * way.total_gpus, **stages}
     step_ns = round(to_ns(work.duration_s) / job.steps)
     if step_ns < 1:
         raise InputError(
             f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are less than 1 ns each"
         )
+    if work.stages.exchange_ns and step_ns > MAX_UNIT_NS:
+        problem = (
+            f"steps of {to_s(step_ns):g} s; before an exchange (exchange_s) one takes at most {to_s(MAX_UNIT_NS):g} s"
+        )
+        raise InputError(f"job {job.job_id!r}: steps", problem)
     memory = {"memory": str(way.device_memory_bytes)} if way.on_gpu and way.device_memory_bytes else {}
     sensitivity = {"sensitivity": _curves(work.sensitivity)} if work.sensitivity else {}
-    return {"stepTime": f"{step_ns}ns", **memory, **sensitivity}
+    return {"stepTime": f"{step_ns}ns", **memory, **sensitivity, **stages}
+
+
+def _stages(job: JobSpec, way: Configuration, times: StageTimes) -> Json:
+    """What each step needs of the storage, the links and the network of its nodes."""
+    works = {
+        "fetch_s": times.fetch_ns,
+        "transfer_s": times.transfer_ns * max(1, way.gpus),  # that of all GPUs behind one link
+        "exchange_s": times.exchange_ns,
+    }
+    for column, work_ns in works.items():
+        if work_ns > MAX_UNIT_NS:
+            of_all = f" for its {way.gpus} GPUs" if column == "transfer_s" and way.gpus > 1 else ""
+            problem = f"is {to_s(work_ns):g} s{of_all}, and on a cluster a step may have {to_s(MAX_UNIT_NS):g} s of each stage"
+            raise InputError(f"job {job.job_id!r}: {column}", problem)
+    stated = {"fetchTime": times.fetch_ns, "transferTime": times.transfer_ns, "exchangeTime": times.exchange_ns}
+    return {name: f"{stage_ns}ns" for name, stage_ns in stated.items() if stage_ns}
 
 
 def _curves(sensitivity: Sensitivity) -> Mapping[str, Any]:

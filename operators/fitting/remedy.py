@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from emulator_runtime.domain.job import JobSpec
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.node.inventory import EXCLUSIVE
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -35,13 +36,20 @@ def remedy(job: JobSpec, cluster: ClusterSpec) -> str:
 
 
 def words_of(node: NodeSpec) -> str:
-    """Such as "2 V100, 16 CPUs, 128 GiB" or "1 P100 shared by mps among 4, 8 CPUs"."""
+    """Such as "2 V100, 16 CPUs, 128 GiB", "1 P100 shared by mps among 4, 8 CPUs" or "4 V100, 16 CPUs, storage 1,
+    link of GPUs 0+1 2"."""
     types = Counter(device.gpu_type for device in node.devices)
     among = f" among {node.replicas}" if node.replicas else ""
     shared = f" shared by {node.sharing}{among}" if node.sharing != EXCLUSIVE else ""
     gpus = [f"{count} {gpu_type}{shared}" for gpu_type, count in types.items()] or ["no GPU"]
     memory = [f"{node.memory_bytes / GIB:.4g} GiB"] if node.memory_bytes else []
-    return ", ".join([*gpus, f"{node.cpu_milli / 1000:g} CPUs", *memory])
+    host = [f"{_resource(each, node)} {each.speed:g}" for each in node.resources]
+    return ", ".join([*gpus, f"{node.cpu_milli / 1000:g} CPUs", *memory, *host])
+
+
+def _resource(resource: HostResource, node: NodeSpec) -> str:
+    behind = dict.fromkeys(device.gpu_index for device in node.devices if device.uuid in resource.devices)
+    return f"link of GPUs {'+'.join(map(str, behind))}" if resource.devices else resource.name
 
 
 def memory_option(memory_bytes: int) -> Sequence[str]:

@@ -60,6 +60,7 @@ def _node(node: EmulatedNode) -> NodeSpec:
         devices,
         sharing=sharing,
         replicas=replicas if sharing != EXCLUSIVE else 0,
+        resources=node.host_resources,
     )
 
 
@@ -89,8 +90,16 @@ def _work(configuration: Configuration, spec: EmuJobSpec, table: ProfileTable) -
         per_gpu = max(1, configuration.batch_size // max(1, configuration.gpus * spec.nodes))
         own = table.model(model) if model in spec.profiles else None
         # GPUs exchange gradients, as with `emugpu train` in its pods.
-        return domain.ModelWork(model, per_gpu, exchanges=True, starts=spec.program is not None, own=own)
-    return domain.TimedWork(to_s(configuration.step_time_ns * spec.steps), configuration.sensitivity)
+        return domain.ModelWork(
+            model,
+            per_gpu,
+            exchanges=True,
+            stages=configuration.stages,
+            starts=spec.program is not None,
+            own=own,
+        )
+    duration_s = to_s(configuration.step_time_ns * spec.steps)
+    return domain.TimedWork(duration_s, configuration.sensitivity, stages=configuration.stages)
 
 
 def _program(spec: EmuJobSpec) -> domain.Program | None:

@@ -35,12 +35,15 @@ def _times(
     if problem:
         return
     if not configuration.model:
-        work = TimedWork(to_s(configuration.step_time_ns * spec.steps), configuration.sensitivity)
+        duration_s = to_s(configuration.step_time_ns * spec.steps)
+        work = TimedWork(duration_s, configuration.sensitivity, stages=configuration.stages)
         host = HostShare(configuration.cpu_milli, configuration.memory_bytes)
         yield step_times(work, spec.steps, None, host, profiles)
         return
     table = profiles_of(spec, profiles)
-    request = TrainRequest(spec.steps, model=configuration.model, batch_size=configuration.batch_size)
+    request = TrainRequest(
+        spec.steps, model=configuration.model, batch_size=configuration.batch_size, stages=configuration.stages
+    )
     for gpu_type in types:
         layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.node.layout import CONTAINER_TOOLS_DIR, GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import BATCH_SIZE_VARIABLE, CONFIGURATION_VARIABLE, PROFILES_VARIABLE
 from emulator_runtime.workloads.stopping import GRACE_S
@@ -106,12 +107,24 @@ def arguments(job: EmuJob, spec: EmuJobSpec) -> list[str]:
 
 
 def _work(configuration: Configuration) -> list[str]:
+    stages = _stages(configuration.stages)
     if configuration.model:
-        return ["--model", configuration.model, "--batch-size", str(configuration.batch_size)]
-    whole, nanoseconds = divmod(configuration.step_time_ns, 10**9)
+        return ["--model", configuration.model, "--batch-size", str(configuration.batch_size), *stages]
     on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # without GPUs there is no GPU memory
     memory = ["--memory", str(configuration.gpu_memory_bytes)] if on_gpus else []
-    return ["--step-time-s", f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip("."), *memory, *_speeds(configuration)]
+    return ["--step-time-s", _seconds(configuration.step_time_ns), *memory, *_speeds(configuration), *stages]
+
+
+def _stages(times: StageTimes) -> Iterator[str]:
+    options = {"--fetch-s": times.fetch_ns, "--transfer-s": times.transfer_ns, "--exchange-s": times.exchange_ns}
+    for option, stage_ns in options.items():
+        if stage_ns:
+            yield from (option, _seconds(stage_ns))
+
+
+def _seconds(duration_ns: int) -> str:
+    whole, nanoseconds = divmod(duration_ns, 10**9)
+    return f"{whole}.{nanoseconds:09d}".rstrip("0").rstrip(".")
 
 
 def _speeds(configuration: Configuration) -> Iterator[str]:

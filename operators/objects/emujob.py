@@ -14,6 +14,8 @@ from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
 from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.samples import MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
+from emulator_runtime.domain.stages import StageTimes
+from emulator_runtime.domain.units import MAX_UNIT_NS
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
 from operators.objects.custom_resource import (
     Column,
@@ -38,6 +40,7 @@ from operators.objects.forms import (
     Name,
     Positive,
     Reference,
+    StageNs,
     Texts,
     TimeNs,
     Word,
@@ -179,6 +182,33 @@ class Work(Part):
         description="With stepTime: the job's speed for amounts of emulated CPUs and memory of each node; stepTime holds at "
         "speed 1. Linear between the points; the slower of the two counts.",
     )
+    fetch_ns: Annotated[StageNs, IMMUTABLE] = Field(
+        0,
+        alias="fetchTime",
+        description="For how long the input of each step needs the storage of its node, such as 80ms, on each node of the job. "
+        "Jobs of a node share what its pool names in hostResources. The input is prepared one step ahead.",
+    )
+    transfer_ns: Annotated[StageNs, IMMUTABLE] = Field(
+        0, alias="transferTime", description="For how long the input then needs the link of each of the job's GPUs."
+    )
+    exchange_ns: Annotated[StageNs, IMMUTABLE] = Field(
+        0,
+        alias="exchangeTime",
+        description="For how long each step, when its GPUs are done, needs the network of its node, on each node of the job.",
+    )
+
+    @property
+    def stages(self) -> StageTimes:
+        """What each step needs beside the work of its GPUs."""
+        return StageTimes(self.fetch_ns, self.transfer_ns, self.exchange_ns)
+
+
+_STAGES = ("fetchTime", "transferTime", "exchangeTime")
+
+
+def _staged(path: str) -> str:
+    """CEL: whether the steps of this work have stages."""
+    return " || ".join(f"has({path}.{name})" for name in _STAGES)
 
 
 def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
@@ -207,6 +237,17 @@ def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
             lambda work: not work.has("curves") or work.has("step_time_ns"),
             at="sensitivity",
         ),
+        Rule(
+            "sensitivity: goes not together with fetchTime, transferTime and exchangeTime; leave it or them out",
+            f"!has(self.sensitivity) || !({_staged('self')})",
+            lambda work: not work.has("curves") or not work.stages,
+            at="sensitivity",
+        ),
+        Rule(
+            "exchangeTime: a step before an exchange takes at most 10m; make steps shorter (stepTime)",
+            holds=lambda work: not work.exchange_ns or work.step_time_ns <= MAX_UNIT_NS,
+            at="exchangeTime",
+        ),
     )
 
 
@@ -230,6 +271,17 @@ def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
             f"has({path}.model) || !({_ranged('self')})",
             lambda way: way.model or not way.resources.ranged,
             at="resources",
+        ),
+        Rule(
+            f"resources: minEmuGPU and maxEmuGPU go not together with fetchTime, transferTime and exchangeTime of a {way}",
+            f"!({_staged(path)}) || !({_ranged('self')})",
+            lambda way: not way.stages or not way.resources.ranged,
+            at="resources",
+        ),
+        Rule(
+            "transferTime: a link serves all GPUs of the job that are behind it, for at most 10m of work together",
+            holds=lambda way: way.stages.transfer_ns * max(1, way.resources.gpus) <= MAX_UNIT_NS,
+            at=f"{path}.transferTime".removeprefix("self."),
         ),
     ]
     for name, amount in (("cpu", "cpu_milli"), ("memory", "memory_bytes")):
@@ -315,6 +367,10 @@ class Configuration(Part):
         return self.profile.gpu_memory_bytes
 
     @property
+    def stages(self) -> StageTimes:
+        return self.profile.stages
+
+    @property
     def curves(self) -> Curves | None:
         return self.profile.curves
 
@@ -373,9 +429,9 @@ class Scheduling(Part):
 
 _OPTIONAL_AND_FROZEN = (
     *("tenant", "image", "imagePullPolicy", "template", "configurations", "resources", "gpuType", "gpuTypes"),
-    *("model", "stepTime", "memory", "sensitivity", "program", "profiles"),
+    *("model", "stepTime", "memory", "sensitivity", "program", "profiles", *_STAGES),
 )
-_SHORT = ("resources", "model", "batchSize", "stepTime", "memory", "sensitivity", "gpuType", "gpuTypes")
+_SHORT = ("resources", "model", "batchSize", "stepTime", "memory", "sensitivity", "gpuType", "gpuTypes", *_STAGES)
 _SHORT_FIELDS = (
     "resources",
     "model",
@@ -385,6 +441,9 @@ _SHORT_FIELDS = (
     "curves",
     "gpu_type",
     "gpu_types",
+    "fetch_ns",
+    "transfer_ns",
+    "exchange_ns",
 )
 
 
@@ -454,6 +513,13 @@ class EmuJobSpec(Work):
                 spec.program is None
                 or (len(spec.configurations) == 1 and not spec.ranged and spec.configurations[0].gpus > 0)
             ),
+            at="program",
+        ),
+        Rule(
+            "program: fetches, transfers and exchanges by itself; leave fetchTime, transferTime and exchangeTime out",
+            f"!has(self.program) || !({_staged('self')}) && (!has(self.configurations) || "
+            f"self.configurations.all(c, !({_staged('c.profile')})))",
+            lambda spec: spec.program is None or not any(c.stages for c in spec.configurations),
             at="program",
         ),
         Rule(_FROZEN, " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in _OPTIONAL_AND_FROZEN)),

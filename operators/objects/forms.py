@@ -17,7 +17,7 @@ from annotated_types import Le
 from pydantic import Field, StrictFloat, StrictInt, StrictStr
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.units import read_duration_ns
+from emulator_runtime.domain.units import MAX_UNIT_NS, read_duration_ns
 from emulator_runtime.profiles.catalogue import bundled_catalogue
 from operators.kube.quantities import parse_quantity
 from operators.kube.timestamps import ns_of
@@ -177,6 +177,20 @@ DurationNs = Annotated[
     Scalar(_read_duration_ns, {"type": "string", "maxLength": 32, "pattern": DURATION}),
 ]
 """Nanoseconds, written as 80ms."""
+
+
+def _read_stage_ns(value: object) -> int:
+    duration_ns = _read_duration_ns(value)
+    if duration_ns > MAX_UNIT_NS:
+        raise problem(f"must be at most 10m, got {value}; others share what serves it")
+    return duration_ns
+
+
+StageNs = Annotated[
+    int,
+    Scalar(_read_stage_ns, {"type": "string", "maxLength": 32, "pattern": DURATION}),
+]
+"""Nanoseconds of a resource that others share, written as 80ms."""
 
 
 def _read_time_ns(value: object) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from annotated_types import Interval, Len
-from pydantic import Field, StrictBool, StrictStr, model_validator
+from annotated_types import Interval, Le, Len
+from pydantic import Field, StrictBool, StrictFloat, StrictStr, model_validator
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.gpu import GpuSpec
+from emulator_runtime.domain.gpu import Device, GpuSpec
 from emulator_runtime.domain.mig import COMPUTE_SLICES, placed, profile_of
+from emulator_runtime.domain.stages import LEAST_SPEED, MOST_SPEED, NETWORK, STORAGE, HostResource
+from emulator_runtime.domain.stages import link as link_resource
 from emulator_runtime.domain.units import MAX_UNIT_NS, NS_PER_S, read_duration_ns
 from emulator_runtime.node.inventory import SHARING_MODES, Compat, Cuda, is_resource_name
 from emulator_runtime.node.layout import GPU_RESOURCE, HOST_RESOURCE
@@ -285,6 +287,65 @@ class Emulated(Part):
     ) = Field(None, alias="memory", description="Memory, such as 100Gi.")
 
 
+Speed = Annotated[
+    StrictFloat,
+    Le(MOST_SPEED),
+    Schema(  # an API server compares a whole number with the whole part of `minimum`
+        Rule(
+            f"must be a number from {LEAST_SPEED:g} on",
+            f"self >= {LEAST_SPEED}",
+            lambda speed: speed >= LEAST_SPEED,
+        )
+    ),
+]
+
+
+class Link(Part):
+    """An element of spec.hostResources.links."""
+
+    gpus: Annotated[
+        tuple[Annotated[Int32, Interval(ge=0, le=_MOST_GPUS - 1)], ...],
+        Len(1, _MOST_GPUS),
+        Schema(x_kubernetes_list_type="set"),
+    ] = Field(description="Indexes of the GPUs behind it, counted over spec.gpus.")
+    speed: Speed = served(1.0, "How many times as fast as the transferTime of EmuJobs says.", schema_default=1)
+
+
+class HostResources(Part):
+    """spec.hostResources; None: each job has it for itself."""
+
+    keywords = {"minProperties": 1}
+    rules = (
+        Rule(
+            "links: a GPU is behind one link; name each index once",
+            "!has(self.links) || self.links.all(l, l.gpus.all(i, self.links.exists_one(m, i in m.gpus)))",
+            lambda host: len({i for each in host.links for i in each.gpus}) == sum(len(e.gpus) for e in host.links),
+            at="links",
+        ),
+    )
+    storage: Speed | None = Field(
+        None,
+        description="The storage, which all jobs of the node share: its speed; at 1 a fetch takes the fetchTime alone.",
+    )
+    network: Speed | None = Field(
+        None,
+        description="The network, which all jobs of the node share: its speed; at 1 an exchange takes the exchangeTime.",
+    )
+    links: Annotated[tuple[Link, ...], Len(1, 16)] = Field(
+        (),
+        description="Links (switches), each shared by the jobs with GPUs behind it. Other GPUs have links of their own.",
+    )
+
+    def of(self, devices: Sequence[Device]) -> tuple[HostResource, ...]:
+        """What the jobs of a node with these devices share."""
+        speeds = {STORAGE: self.storage, NETWORK: self.network}
+        shared = [HostResource(name, speed) for name, speed in speeds.items() if speed is not None]
+        for number, each in enumerate(self.links):
+            behind = tuple(device.uuid for device in devices if device.gpu_index in each.gpus)
+            shared.append(link_resource(number, each.speed, behind))
+        return tuple(shared)
+
+
 class UnhealthyDevice(Part):
     """An element of spec.unhealthy."""
 
@@ -347,6 +408,16 @@ class PoolSpec(Part):
             ),
             at="mig.configs",
         ),
+        Rule(
+            "spec.hostResources.links: names a GPU that spec.gpus doesn't have; indexes begin at 0 and count over all types",
+            "!has(self.hostResources) || !has(self.hostResources.links) || self.hostResources.links.all(l, l.gpus.all(i, "
+            "has(self.gpus) && i < self.gpus.map(g, g.count).sum()))",
+            lambda spec: (
+                spec.shared_host is None
+                or all(i < sum(g.count for g in spec.gpus) for each in spec.shared_host.links for i in each.gpus)
+            ),
+            at="hostResources.links",
+        ),
     )
     selector: Selector = served(
         Selector.model_construct(),
@@ -368,6 +439,12 @@ class PoolSpec(Part):
     mig: Mig | None = Field(
         None,
         description="GPUs that are cut into MIG instances, each a device with one holder; none where this is absent.",
+    )
+    shared_host: HostResources | None = Field(
+        None,
+        alias="hostResources",
+        description="What the jobs of a node share beside devices, in the words of a cluster file: all that is demanded of it at "
+        "a time is served at once, in equal parts. What is absent each job has for itself.",
     )
     imitated: Imitated = Field(
         Imitated.model_construct(), alias="compat", description="What the pool imitates beyond its own names."
@@ -431,6 +508,10 @@ class PoolSpec(Part):
     def cuda(self) -> Cuda:
         constant_ns = None if self.programs.time == _ROOFLINE else read_duration_ns(self.programs.time)
         return Cuda(self.programs.enabled, constant_ns or 0)
+
+    def host_resources(self, devices: Sequence[Device]) -> tuple[HostResource, ...]:
+        """What the jobs of a node with these devices share beside them."""
+        return () if self.shared_host is None else self.shared_host.of(devices)
 
     @property
     def nvidia_labels(self) -> bool:

@@ -72,14 +72,16 @@ def inventory_of(pool: str, spec: PoolSpec, node: str) -> Inventory:
     and mig."""
     resources: dict[str, list[DeviceEntry]] = {}
     place = f"EmuGPUPool {pool}: spec"
-    for resource, entry in _cut(spec, _entries(spec, node), f"{place}.mig"):
+    entries = list(_cut(spec, _entries(spec, node), f"{place}.mig"))
+    for resource, entry in entries:
         resources.setdefault(resource, []).append(entry)
     inventory = Inventory(
         node=node,
-        resources=tuple(ResourceEntry(name, tuple(entries)) for name, entries in resources.items()),
+        resources=tuple(ResourceEntry(name, tuple(devices)) for name, devices in resources.items()),
         pool=pool,
         compat=spec.compat,
         cuda=spec.cuda,
+        host_resources=spec.host_resources([entry.device for _, entry in entries]),
     )
     return apply_sharing(inventory, spec.sharing, f"{place}.sharing") if spec.sharing else inventory
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.node.inventory import EXCLUSIVE, DeviceEntry, ResourceEntry
+from emulator_runtime.domain.stages import HostResource
+from emulator_runtime.node.inventory import EXCLUSIVE, DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.node.layout import GPU_RESOURCE
 from operators.objects.node import Node
 from operators.objects.pool import Pool, PoolSpec
@@ -14,13 +15,15 @@ from operators.pools.assign import assign
 
 @dataclass(frozen=True, slots=True)
 class EmulatedNode:
-    """A node of a pool. `cpu_milli`, `memory_bytes`: the pool's emulated amounts, else the machine's own."""
+    """A node of a pool. `cpu_milli`, `memory_bytes`: the pool's emulated amounts, else the machine's own. `host_resources`: what
+    its jobs share beside devices."""
 
     node: Node
     pool: str
     resources: tuple[ResourceEntry, ...]
     cpu_milli: int
     memory_bytes: int
+    host_resources: tuple[HostResource, ...] = ()
 
     @property
     def name(self) -> str:
@@ -58,9 +61,9 @@ def emulated_nodes(pools: Iterable[Pool], nodes: Sequence[Node]) -> tuple[Emulat
     by_name = {node.name: node for node in nodes}
     found = []
     for name, claim in sorted(assignment.claims.items()):
-        resources = () if claim.inventory is None else claim.inventory.resources
+        inventory = claim.inventory or Inventory(name, ())
         amounts = _amounts(assignment.specs.get(claim.pool), by_name[name])
-        found.append(EmulatedNode(by_name[name], claim.pool, resources, *amounts))
+        found.append(EmulatedNode(by_name[name], claim.pool, inventory.resources, *amounts, inventory.host_resources))
     return tuple(found)
 
 

@@ -89,7 +89,7 @@ class KubernetesCluster:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self._running_watcher.sharing, any_batch=False, stages=False)
+        return Capabilities(self._running_watcher.sharing, any_batch=False)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

@@ -98,13 +98,11 @@ class Capabilities:
     """What a cluster can do with a plan; the loop refuses anything else before it acts.
 
     `sharing`: how each device that several jobs may hold is shared, by UUID. `any_batch`: a job of a model may have another batch
-    size than it was submitted with; if False, an elastic one only. `stages`: the steps of a job may have stages beside the work
-    of its devices.
+    size than it was submitted with; if False, an elastic one only.
     """
 
     sharing: Mapping[str, str] = field(default_factory=dict)
     any_batch: bool = True
-    stages: bool = True
 
     def refusal(self, job: JobSpec, allocation: Allocation) -> str:
         """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
@@ -112,11 +110,6 @@ class Capabilities:
             return (
                 f"steps of {allocation.batch_size} samples (submitted: {job.batch_size}); on Kubernetes the batch size of a job "
                 "is fixed unless it is elastic. Give it a range of GPUs (max_gpus in a workload, maxEmuGPU in an EmuJob)"
-            )
-        if not self.stages and job.work[allocation.configuration].stages:
-            return (
-                "stages of a step (fetch_s, transfer_s, exchange_s), which Kubernetes doesn't have. Simulate the policy, or "
-                "observe it on a local cluster"
             )
         shares = [share for task in allocation.tasks for share in task.shares]
         shared = [share for share in shares if share.device in self.sharing] if self.sharing else []

@@ -97,8 +97,7 @@ class SimulatedCluster:
     """Discrete events over StepTimes, with the costs of ClusterCosts.
 
     With `leases` it behaves like round-based simulators (see Leases); by default jobs run without interruption. `any_batch`
-    False: it predicts for Kubernetes, where only elastic jobs change their batch size, and steps have no stages beside the work
-    of devices.
+    False: it predicts for Kubernetes, where only elastic jobs change their batch size.
     """
 
     name = "simulated"
@@ -107,7 +106,7 @@ class SimulatedCluster:
         self, truth: WorkloadTruth, costs: ClusterCosts, leases: Leases | None = None, *, any_batch: bool = True
     ) -> None:
         self._truth = truth
-        self.capabilities = Capabilities(truth.cluster.sharing, any_batch, stages=any_batch)
+        self.capabilities = Capabilities(truth.cluster.sharing, any_batch)
         self._costs = costs
         self._leases = leases
         self._starts = StartQueue(costs)

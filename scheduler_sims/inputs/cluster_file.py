@@ -12,7 +12,8 @@ from typing import Any
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.mig import instances, profile_of
-from emulator_runtime.domain.stages import NETWORK, STORAGE, HostResource
+from emulator_runtime.domain.stages import LEAST_SPEED, MOST_SPEED, NETWORK, STORAGE, HostResource
+from emulator_runtime.domain.stages import link as link_resource
 from emulator_runtime.domain.units import GIB, MAX_SECONDS
 from emulator_runtime.domain.wording import quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
@@ -154,11 +155,7 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
 
 def _resources(fields: Mapping[str, Any], devices: Sequence[Device], gpus: int, place: str) -> tuple[HostResource, ...]:
     """What the node's jobs share beside devices. What isn't stated each job has for itself."""
-    pools = [
-        HostResource(name, _number(fields, name, place, default=None, above=0))
-        for name in (STORAGE, NETWORK)
-        if name in fields
-    ]
+    pools = [HostResource(name, _speed(fields, name, place)) for name in (STORAGE, NETWORK) if name in fields]
     links = fields.get("links", [])
     if not isinstance(links, list):
         raise InputError(f"{place}.links", "must be a list of links, such as [{gpus: [0, 1]}]")
@@ -175,8 +172,15 @@ def _resources(fields: Mapping[str, Any], devices: Sequence[Device], gpus: int, 
         if len(set(behind)) < len(behind):
             raise InputError(f"{where}.gpus", "a GPU is behind one link; each must be named once")
         uuids = tuple(device.uuid for device in devices if device.gpu_index in indexes)
-        pools.append(HostResource(f"link-{number}", _number(link, "speed", where, default=1.0, above=0), uuids))
+        pools.append(link_resource(number, _speed(link, "speed", where) if "speed" in link else 1.0, uuids))
     return tuple(pools)
+
+
+def _speed(fields: Mapping[str, Any], name: str, place: str) -> float:
+    speed = _number(fields, name, place, default=None, above=0)
+    if not LEAST_SPEED <= speed <= MOST_SPEED:
+        raise InputError(f"{place}.{name}", f"must be from {LEAST_SPEED:g} to {MOST_SPEED:g}, not {speed:g}")
+    return speed
 
 
 def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> list[str]:

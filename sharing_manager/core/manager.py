@@ -352,7 +352,8 @@ class Manager:
         """
         grant = session.grant
         _check_live(grant)
-        if uuid not in self._pool.resources or uuid not in (r.name for r in self._pool.resources_for(session.uuids)):
+        managed = self._pool.resources.get(uuid)
+        if managed is None or not (managed.serves(session.uuids) or self._shared.knows(grant, uuid)):
             self._pool.check(grant.holder, _named(session, uuid))
         now_ns, late_ns = self._clock.now_ns(), self._late_ns()
         lag_ns = max(0, now_ns - wanted.ready_ns)

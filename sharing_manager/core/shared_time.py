@@ -102,6 +102,10 @@ class SharedTime:
                 self._asked[slot] = wanted.sequence
                 self._note_due(lane.device)
 
+    def knows(self, grant: Grant, name: str) -> bool:
+        """Whether the grant's present run has demanded time of this device or resource."""
+        return (name, grant.holder) in self._lanes
+
     def leased(self, uuids: Iterable[str]) -> None:
         """An older client has a lease of these devices, which may delay what their engines decide next."""
         for uuid in uuids:
@@ -257,8 +261,8 @@ class SharedTime:
         return lane
 
     def _names(self, uuids: tuple[str, ...]) -> tuple[str, ...]:
-        """What a job with these devices may demand: them, and what the node's jobs share beside devices."""
-        return (*uuids, *(resource.name for resource in self._pool.resources_for(uuids)))
+        """What a job with these devices may have demanded: them, and what the node's jobs share beside devices."""
+        return (*uuids, *self._pool.resources)
 
     def _last_of(self, part: str) -> Lease:
         """The piece that ends last, of the slots whose names begin with this."""
@@ -300,9 +304,11 @@ class SharedTime:
 
     def _cut_restored(self, uuid: str, now_ns: int) -> None:
         """The device is free now, if only sessions that have ended had it since the restart."""
-        device, last = self._pool.find(uuid), self._last_of(device_part(slot_of(uuid)))
+        device = self._pool.find(uuid)
         tail = None if device is None else device.bookings.tail
-        if device is not None and tail is not None and tail[0] == _RESTORED and last.end_ns <= now_ns:
+        if device is None or tail is None or tail[0] != _RESTORED:
+            return
+        if self._last_of(device_part(slot_of(uuid))).end_ns <= now_ns:
             device.bookings.cut(_RESTORED, now_ns)
 
     def _record(self, slot: str, number: int, lease: Lease) -> None:

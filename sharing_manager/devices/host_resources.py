@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from emulator_runtime.domain.stages import HostResource
@@ -12,14 +13,31 @@ from emulator_runtime.sharing.host_resources import engine_of
 @dataclass(slots=True)
 class ManagedResource:
     """A resource with its engine, as demands for time see it (pool.ManagedDevice is the other kind). It has no holders and no
-    memory, and its time isn't booked."""
+    memory, and its time isn't booked.
+
+    `offered`: whether the inventory has it. One that it doesn't have any more serves those who attached before.
+    """
 
     resource: HostResource
     engine: Engine = field(init=False)
     replicas: int = 1
+    offered: bool = True
+    _speed: float = field(init=False, default=0.0)
+    """That of the engine."""
 
     def __post_init__(self) -> None:
-        self.engine = engine_of(self.resource)
+        self.settle()
+
+    def apply(self, wanted: HostResource | None) -> None:
+        """Become what the inventory has under this name. Its speed changes as soon as no session uses the engine."""
+        self.offered = wanted is not None
+        if wanted is not None:
+            self.resource = wanted
+            self.settle()
+
+    def serves(self, uuids: Collection[str]) -> bool:
+        """Whether jobs with these devices share it: not the links of other devices."""
+        return not self.resource.devices or any(uuid in self.resource.devices for uuid in uuids)
 
     @property
     def name(self) -> str:
@@ -34,4 +52,6 @@ class ManagedResource:
         return 0
 
     def settle(self) -> None:
-        """Its mode never changes."""
+        """Have an engine of the resource's speed, unless sessions use the present one."""
+        if self._speed != self.resource.speed and not (self._speed and self.engine.in_use):
+            self.engine, self._speed = engine_of(self.resource), self.resource.speed

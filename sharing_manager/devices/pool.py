@@ -114,8 +114,8 @@ class DevicePool:
     """All devices of a node, and what jobs share there beside them. An operation on several devices applies to all of them or to
     none.
 
-    `devices` and `mode` serve an inventory without resources. With `apply_inventory`, each resource names its mode. `resources`:
-    the storage, the network and the links of the node, as far as they are shared.
+    `devices`, `mode` and `resources` (the storage, the network and the links of the node, as far as they are shared) serve a node
+    without an inventory. With `apply_inventory`, each resource of devices names its mode.
     """
 
     def __init__(
@@ -145,14 +145,8 @@ class DevicePool:
         return self._devices.get(uuid)
 
     def resources_for(self, uuids: Collection[str]) -> list[ManagedResource]:
-        """What a job with these devices shares with others: not the links of other devices."""
-        if not self.resources:
-            return []
-        return [
-            managed
-            for managed in self.resources.values()
-            if not managed.resource.devices or any(uuid in managed.resource.devices for uuid in uuids)
-        ]
+        """What a job with these devices shares with others beside them."""
+        return [managed for managed in self.resources.values() if managed.offered and managed.serves(uuids)]
 
     def served(self, name: str) -> Served | None:
         """The device or resource with an engine for demands, by UUID or name."""
@@ -180,6 +174,7 @@ class DevicePool:
         holders have left. A device that returns, or becomes healthy, serves again, including its earlier holders.
         """
         self.inventory = inventory
+        self._apply_resources(inventory)
         before = {uuid: self._losses_by_holder(uuid) for uuid in self._devices}
         wanted = {
             entry.device.uuid: (entry, resource) for resource in inventory.resources for entry in resource.devices
@@ -189,6 +184,13 @@ class DevicePool:
         for uuid in self._devices.keys() - wanted.keys():
             self._remove(uuid)
         return list(self._losses(before))
+
+    def _apply_resources(self, inventory: Inventory) -> None:
+        """None is forgotten, for the jobs that attached while it was there."""
+        wanted = {resource.name: resource for resource in inventory.host_resources}
+        for name, managed in self.resources.items():
+            managed.apply(wanted.pop(name, None))
+        self.resources |= {name: ManagedResource(resource) for name, resource in wanted.items()}
 
     def _add_or_update(self, uuid: str, entry: DeviceEntry, resource: ResourceEntry) -> None:
         mode = MODES[resource.sharing]

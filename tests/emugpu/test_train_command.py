@@ -220,6 +220,16 @@ WRONG_ARGUMENTS = [
     ([*SENSITIVE, "3=inf", "--cpus", "3"], "--cpu-speeds: must be AMOUNT=SPEED,... with speeds above 0, not '3=inf'"),
     ([*SENSITIVE, "3=1", "--cpus", "1e7"], "--cpus: must be from 0.001 to 1000000, not 1e+07"),
     (
+        ["--steps", "5", "--step-time-s", "1", "--fetch-s", "1e300"],
+        "--fetch-s: must be >= 0 and at most 1e+08, not 1e+300",
+    ),
+    (["--steps", "5", "--step-time-s", "1", "--transfer-s", "-1"], "--transfer-s: must be >= 0 and at most 1e+08"),
+    ([*SENSITIVE, "3=1", "--cpus", "3", "--exchange-s", "1"], "--exchange-s: is for jobs on one number of GPUs"),
+    (
+        ["--samples", "64", "--model", "vgg16", "--batch-size", "8", "--fetch-s", "1"],
+        "--fetch-s: is for jobs on one number of GPUs whose steps take one time; leave --samples out",
+    ),
+    (
         [*SENSITIVE[:-1], "--memory-speeds", "lots=1", "--host-memory", "1GiB"],
         "--memory-speeds: must be an amount of memory such as 10GiB",
     ),
@@ -389,6 +399,29 @@ def test_three_ranks_go_step_by_step(emugpu: Start, serve: Serve, free_port: int
         assert statistics.median(after - before for before, after in itertools.pairwise(ends)) == pytest.approx(
             20e6, rel=0.01
         )
+
+
+def test_ranks_with_stages_keep_pace(emugpu: Start, serve: Serve, free_port: int) -> None:
+    """They meet twice in each step, which takes them no emulated time."""
+    arguments = ("train", "--step-time-s", "0.02", "--exchange-s", "0.01", "--steps", "20", "--json")
+    path, place = serve(FakeNode()), {"EMUGPU_NODES": "2", "EMUGPU_RENDEZVOUS": f"localhost:{free_port}"}
+    ranks = [emugpu(path, *arguments, token=f"r{n}", EMUGPU_RANK=str(n), **place) for n in range(2)]
+    results = [ended(process) for process in ranks]
+    assert [code for code, _, _ in results] == [0, 0], results
+    for _, output, _ in results:  # ranks compare their clocks by messages, so a busy machine shifts single steps
+        assert json.loads(output)["step_s"]["median"] == pytest.approx(0.03, rel=0.1)
+
+
+def test_ranks_of_other_stages_are_refused(emugpu: Start, serve: Serve, free_port: int) -> None:
+    path, place = serve(FakeNode()), {"EMUGPU_NODES": "2", "EMUGPU_RENDEZVOUS": f"localhost:{free_port}"}
+    ranks = [
+        emugpu(path, *FAST, "--steps", "5", "--fetch-s", str(n + 1), token=f"r{n}", EMUGPU_RANK=str(n), **place)
+        for n in range(2)
+    ]
+    output = ended(ranks[1])
+    assert "rank 0 trains something else (steps of 2 ms, 5 steps, stages of 1000000000, 0 and 0 ns)" in output[2]
+    ranks[0].kill()
+    ranks[0].communicate()
 
 
 def test_ranks_without_gpus_train_together(emugpu: Start, serve: Serve, free_port: int) -> None:

@@ -21,7 +21,8 @@ WRONG = {
     "no name": ('[{"speed": 1}]', r"\[0\]: name is missing"),
     "an empty name": ('[{"name": ""}]', r"\[0\].name: must be a text of 1 to 64"),
     "another field": ('[{"name": "storage", "sped": 1}]', "unknown field 'sped'"),
-    "no speed": ('[{"name": "storage", "speed": 0}]', r"\[0\].speed: must be > 0"),
+    "no speed": ('[{"name": "storage", "speed": 0}]', r"\[0\].speed: must be >= 0.001"),
+    "too fast": ('[{"name": "storage", "speed": 1000001}]', r"\[0\].speed: must be <= 1e\+06"),
     "no devices": ('[{"name": "link-0", "devices": [1]}]', r"\[0\].devices\[0\]: must be a string"),
     "twice": ('[{"name": "storage"}, {"name": "storage"}]', "has two resources of the same name"),
 }

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device, MigPlace, device_uuid
+from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import NS_PER_S
 from emulator_runtime.node.inventory import (
     Compat,
@@ -61,6 +62,10 @@ def test_the_contracts_example():
     assert programs.cuda == Cuda(enabled=False, constant_ns=5)
     assert Inventory.from_json(programs.to_json(), "") == programs
     uuid = device_uuid("worker1", 3)
+    shared = [{"name": "storage", "speed": 1.0, "devices": []}, {"name": "link-0", "speed": 2.5, "devices": [uuid]}]
+    host = Inventory.from_json(json.dumps(GOOD | {"hostResources": shared}), "inventory.json")
+    assert host.host_resources == (HostResource("storage"), HostResource("link-0", 2.5, (uuid,)))
+    assert json.loads(host.to_json()) == GOOD | {"hostResources": shared}
     assert resource.device_ids(entry) == (f"{uuid}::0", f"{uuid}::1")
     assert list(inventory.entries()) == [entry]
 
@@ -99,6 +104,12 @@ DEVICE = GOOD["resources"][0]["devices"][0]
         (changed(["nodes"], 1), "here: unknown field 'nodes'; did you mean node"),
         (changed(["cuda"], {"enabled": 1}), "here: cuda.enabled: must be true or false, not 1"),
         (changed(["compat"], {"nvidiaEnv": 1}), "here: compat.nvidiaEnv: must be true or false, not 1"),
+        (changed(["hostResources"], [{"name": "storage", "speed": 0}]), "hostResources[0].speed: must be >= 0.001"),
+        (changed(["hostResources"], [{"name": "storage", "speed": 1e300}]), "hostResources[0].speed: "),
+        (
+            changed(["hostResources"], [{"name": "x"}, {"name": "x"}]),
+            "hostResources: has two resources of the same name",
+        ),
         (changed(["resources"], {}), "here: resources: must be an array, not an object"),
         (changed(["resources", 0, "name"], "emuGPU"), "resources[0].name: 'emuGPU' is no name of an extended resource"),
         (changed(["resources", 0, "replicas"], 0), "resources[0].replicas: must be from 1 to 1024, got 0"),

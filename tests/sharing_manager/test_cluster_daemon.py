@@ -388,3 +388,28 @@ def test_a_bad_setting_is_one_line(short_directory, start_process):
         _, errors = process.communicate(timeout=ENDED_S)
         assert message in errors
         assert (process.returncode, errors.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_pods_that_fetch_from_one_storage(node, start_process, shared):
+    """Steps of 20 ms that need the storage for 50 ms: alone 50 ms each, at once 100 ms."""
+    storage = [{"name": "storage", "speed": 1, "devices": []}] if shared else []
+    node.change(document(hostResources=storage))
+    eventually(lambda: len(node.published().host_resources) == len(storage))
+    command = ["emulator_runtime.workloads", "train", "--json", "--step-time-s", "0.02", "--fetch-s", "0.05"]
+    runs = [
+        start_process(
+            [*command, "--steps", "40"],
+            {
+                "EMUGPU_TOKEN": node.mint(device_uuid("n1", index)),
+                "EMUGPU_MANAGER_SOCKET": str(node.layout.manager_socket),
+            },
+        )
+        for index in range(2)
+    ]
+    outputs = [run.communicate(timeout=ENDED_S) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    summaries = [json.loads(output) for output, _ in outputs]
+    medians = [summary["step_s"]["median"] for summary in summaries]
+    assert medians == pytest.approx([0.1 if shared else 0.05] * 2, rel=0.05)
+    assert [summary["profiled_step_s"] for summary in summaries] == [0.05] * 2

@@ -14,7 +14,8 @@ from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
 from emulator_runtime.domain.json_document import parse
 from emulator_runtime.domain.samples import MAX_BATCH_SIZE, MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.domain.units import MAX_SECONDS
+from emulator_runtime.domain.stages import StageTimes
+from emulator_runtime.domain.units import MAX_SECONDS, to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.command.sensitivity_options import MAX_CPUS, sensitivity_of
 from emulator_runtime.workloads.command.sizes import parse_bytes
@@ -25,7 +26,11 @@ from emulator_runtime.workloads.step_costs.request import PARALLEL, TrainRequest
 
 _MAX_STEPS = 2**40
 
-_OF_CONFIGURATIONS = ("--model", "--batch-size", "--step-time-s", "--memory", "--cpu-speeds", "--memory-speeds")
+_STAGES = ("--fetch-s", "--transfer-s", "--exchange-s")
+_OF_CONFIGURATIONS = (
+    *("--model", "--batch-size", "--step-time-s", "--memory", "--cpu-speeds", "--memory-speeds"),
+    *_STAGES,
+)
 
 CONFIGURATION_VARIABLE = "EMUGPU_CONFIGURATION"
 """The variable with the name of the configuration to run, one of those in --configuration."""
@@ -96,6 +101,9 @@ def _add_work(group: argparse._ActionsContainer) -> None:
     cpus = "emulated CPUs for --input-cpu-s (default 1) and --cpu-speeds, unless the job's scheduler gives it others"
     group.add_argument("--cpus", type=float, metavar="N", help=cpus)
     group.add_argument("--host-memory", metavar="SIZE", help="the same of emulated memory, for --memory-speeds")
+    needed = ("the storage of its node", "the link of each of its GPUs", "the network of its node, after its GPUs")
+    for option, resource in zip(_STAGES, needed, strict=True):
+        group.add_argument(option, type=float, metavar="S", help=f"seconds for which each step needs {resource}")
 
 
 def _add_ranks(group: argparse._ArgumentGroup) -> None:
@@ -212,6 +220,7 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         )
     if args.host_memory is not None and not args.memory_speeds:
         raise InputError("--host-memory", "belongs to --memory-speeds")
+    stages = _stages(args)
     batch_size = whole(args.batch_size, "--batch-size", 0, least=1, most=MAX_BATCH_SIZE) if by_model else 0
     samples = whole(args.samples, "--samples", 0, least=1, most=MAX_SAMPLES) if args.samples is not None else 0
     steps = -(-samples // batch_size) if samples else whole(args.steps, "--steps", 1, least=1, most=_MAX_STEPS)
@@ -230,7 +239,17 @@ def request_of(args: argparse.Namespace) -> TrainRequest:
         network_gbps=number(args.network_gbps, "--network-gbps", DEFAULT_NETWORK_GBPS, above=0.0),
         extrapolate=args.extrapolate,
         samples=samples,
+        stages=stages,
     )
+
+
+def _stages(args: argparse.Namespace) -> StageTimes:
+    times = {option: number(getattr(args, _name_of(option)), option) for option in _STAGES}
+    for option in (option for option, seconds in times.items() if seconds):
+        if args.samples is not None or args.cpu_speeds or args.memory_speeds:
+            other = "--samples" if args.samples is not None else "--cpu-speeds and --memory-speeds"
+            raise InputError(option, f"is for jobs on one number of GPUs whose steps take one time; leave {other} out")
+    return StageTimes(*map(to_ns, times.values()))
 
 
 def _host(args: argparse.Namespace) -> HostShare:

@@ -48,6 +48,8 @@ class TrainReport:
         parts = [f"{names or 'CPUs'}{total} (emulated)", self._request.title, f"{plan.step_s * 1e3:.2f} ms a step"]
         if plan.reduce_s:
             parts.append(f"{plan.exposed_s * 1e3:.2f} ms of them communication")
+        if plan.stages:
+            parts.append(f"{plan.alone_s * 1e3:.2f} ms with its input and exchange")
         if plan.extrapolated:
             parts.append("beyond what was measured")
         if len(types) > 1:
@@ -62,7 +64,7 @@ class TrainReport:
         """Print the new CPUs and memory of the job, which apply from this step on."""
         memory = f" and {gib(host.memory_bytes)}" if host.memory_bytes else ""
         share = f"{host.cpu_milli / 1000:g} CPUs{memory}"
-        self.tell(f"from step {step} on with {share}: {max(plan.step_s, plan.input_s) * 1e3:.2f} ms a step")
+        self.tell(f"from step {step} on with {share}: {plan.alone_s * 1e3:.2f} ms a step")
 
     def stepped(self, record: StepRecord) -> None:
         """Record a finished step; prints the progress at intervals."""
@@ -164,10 +166,10 @@ class TrainSummary:
 
     @property
     def profiled_step_s(self) -> float | None:
-        """The step time if no other job uses the devices: the device time, or the time of the input pipeline if longer."""
+        """The step time if no other job uses the devices and the host: with its exchange, or that of the input if longer."""
         if self.pace_s is not None:
             return self.pace_s
-        return max(self.plan.step_s, self.plan.input_s) if self.plan is not None else None
+        return self.plan.alone_s if self.plan is not None else None
 
     @property
     def samples_per_s(self) -> float:

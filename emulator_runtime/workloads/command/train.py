@@ -184,7 +184,7 @@ def _group(
         rank=place.rank,
         host=host,
         port=port,
-        work=f"{request.title}, {request.steps} steps",
+        work=request.work,
         join_timeout_s=number(args.rendezvous_timeout_s, "--rendezvous-timeout-s", JOIN_TIMEOUT_S, above=0.0),
         barrier_timeout_s=number(args.step_timeout_s, "--step-timeout-s", BARRIER_TIMEOUT_S, above=0.0),
         check_joining=lambda: stop.check(0.0),

@@ -9,8 +9,9 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.mig import rate_milli, slowest_type
 from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
+from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 from emulator_runtime.domain.step import StepProfile, StepTimes
-from emulator_runtime.domain.units import to_ns
+from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.node.layout import HOST_RESOURCE
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.communication import DEFAULT_NETWORK_GBPS, Links, all_reduce_s, exposed_s
@@ -31,6 +32,7 @@ class TrainRequest:
     DataParallel within one process and DistributedDataParallel for several.
     `samples`: the length of an elastic job, whose runs may have other batch sizes and numbers of GPUs: its progress is counted in
     samples, and its batch needn't be divisible by its GPUs. 0: progress is counted in steps.
+    `stages`: what each step needs of the resources that a node's jobs share.
     """
 
     steps: int
@@ -47,10 +49,18 @@ class TrainRequest:
     network_gbps: float = DEFAULT_NETWORK_GBPS
     extrapolate: bool = False
     samples: int = 0
+    stages: StageTimes = NO_STAGES
+
+    @property
+    def work(self) -> str:
+        """What all ranks of a job must have in common."""
+        stages = self.stages
+        beside = f", stages of {stages.fetch_ns}, {stages.transfer_ns} and {stages.exchange_ns} ns" if stages else ""
+        return f"{self.title}, {self.steps} steps{beside}"
 
     @property
     def title(self) -> str:
-        """A short description of the training; the same for all ranks of a job."""
+        """A short description of the training."""
         if self.model:
             return f"{self.model}, batch size {self.batch_size}"
         return f"steps of {self.step_time_s * 1e3:g} ms"
@@ -102,7 +112,8 @@ class StepPlan:
     """What a step costs on each GPU of this process. Times are seconds, memory is bytes.
 
     `exposed_s`: the part of the communication that doesn't overlap with computation; `step_s` includes it. `slowest`: the
-    GPU type that determines the step time; empty without a GPU. `host_s`: time of the host before each step.
+    GPU type that determines the step time; empty without a GPU. `host_s`: time of the host before each step. `stages`: as in the
+    request.
     """
 
     step_s: float
@@ -115,9 +126,16 @@ class StepPlan:
     batch_per_gpu: int = 0
     extrapolated: bool = False
     host_s: float = 0.0
+    stages: StageTimes = NO_STAGES
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds from step to step where nothing is shared: the step with its exchange, or its input if that takes longer."""
+        stages = self.stages
+        return max(self.step_s + to_s(stages.exchange_ns), self.input_s + to_s(stages.fetch_ns + stages.transfer_ns))
 
     def times(self, steps: int) -> StepTimes:
-        return StepTimes(steps, to_ns(self.step_s) * steps, to_ns(self.input_s), to_ns(self.host_s))
+        return StepTimes(steps, to_ns(self.step_s) * steps, to_ns(self.input_s), to_ns(self.host_s), self.stages)
 
 
 def plan_step(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> StepPlan:
@@ -183,6 +201,7 @@ def _plan(
         batch_per_gpu=batch,
         extrapolated=profile.extrapolated,
         host_s=request.host_s,
+        stages=request.stages,
     )
 
 

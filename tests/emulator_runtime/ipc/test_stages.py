@@ -131,6 +131,18 @@ def test_a_new_run_forgets_what_the_last_one_was_preparing(serve, client):
     assert demanded(server, 1) == []
 
 
+def test_what_the_node_has_no_longer_when_the_job_comes_back_is_its_own(client):
+    """The pool's storage and link were removed while the manager was away: the rest of the input takes its own time."""
+    client._take(attached())
+    client.prefetch(0, TIMES, 100)
+    assert [(m["resource"], m["work_ns"]) for m in client._stages.outstanding()] == [("storage", 20)]
+    client._take(attached(resources=[RESOURCES[2]]))
+    assert client._stages.outstanding() == []
+    assert client.prefetched_ns() == 135
+    client.exchange(0, TIMES, 200)
+    assert [m["resource"] for m in client._stages.outstanding()] == ["network"]
+
+
 def test_nobody_awaits_what_was_not_begun(client):
     with pytest.raises(ValueError, match="no stage was begun"):
         client.prefetched_ns()

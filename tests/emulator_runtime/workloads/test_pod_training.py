@@ -11,6 +11,7 @@ from emulator_runtime.domain.errors import (
     RefusedError,
 )
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
+from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.ipc.client import AttachedDevice
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.clocks import ManualClock
@@ -179,6 +180,15 @@ def test_ranks_wait_for_the_last_one():
     assert [lease.end_ns for lease in manager.leases] == [130 * MS * n for n in range(1, 5)]
     assert [call for call in group.calls if call[0] == "barrier"] == [("barrier", n) for n in range(5)]
     assert group.calls[-1] == ("farewell",)
+
+
+def test_ranks_issue_steps_when_the_inputs_of_all_are_ready():
+    """The other rank is 5 ms later with its input and its exchange of each step."""
+    manager, group = FakeManager(), Ranks(late_ns=5 * MS)
+    training(manager, group=group, steps=2, stages=StageTimes(20 * MS, 0, 10 * MS)).run()
+    # all begin at 5 ms; fetched at 25, by all at 30; computed at 130, exchanged at 140, by all at 145; the next input at 150
+    assert [(lease.start_ns, lease.end_ns) for lease in manager.leases] == [(30 * MS, 130 * MS), (150 * MS, 250 * MS)]
+    assert [call[1] for call in group.calls if call[0] == "barrier"] == [0, 0, 1, 1, 2]
 
 
 def test_a_rank_that_is_ahead_does_steps_again():

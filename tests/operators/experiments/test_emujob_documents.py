@@ -13,7 +13,6 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, Program, TimedWork
 from emulator_runtime.domain.json_document import Field
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
-from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments.emujobs import RunTarget, emujob_document, names_of
@@ -81,11 +80,6 @@ def test_kubernetes_scheduler_gets_the_gpu_way_only() -> None:
         ({"configurations": (ON_CPU,)}, RunTarget("n", "e"), "runs on CPUs only.*leave --default-scheduler out"),
         ({"user": "u" * 64}, TO, "job 'a': user: may have 63 characters"),
         ({"work": {"gpu": ModelWork("resnet50", 16, 0.5)}, "configurations": (ON_GPU,)}, TO, "job 'a': input_cpu_s"),
-        (
-            {"work": {"gpu": TimedWork(40.0, stages=StageTimes(5))}, "configurations": (ON_GPU,)},
-            TO,
-            "have no stages that share",
-        ),
         ({"steps": 10**12, "configurations": (ON_GPU,)}, TO, "1000000000000 steps in 40 s are less than 1 ns each"),
     ],
 )

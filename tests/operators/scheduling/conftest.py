@@ -554,7 +554,7 @@ class Lab:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.watcher.sharing, any_batch=False, stages=False)
+        return Capabilities(self.watcher.sharing, any_batch=False)
 
     def prepare(self, jobs: Sequence[Any]) -> None:
         pass

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.stages import HostResource
 from emulator_runtime.domain.units import to_ns
-from scheduler_sims.clusters.base import Capabilities, Start
+from scheduler_sims.clusters.base import Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.truth import WorkloadTruth
@@ -206,13 +206,6 @@ def test_alone_a_run_on_shared_resources_takes_as_long_as_on_its_own(
         driven.start("a", ("n1", 0), steps_done=done)
         ends.append(driven.ends())
     assert ends[0] == pytest.approx(ends[1], abs=1e-7)
-
-
-def test_a_cluster_without_stages_says_what_to_do(drive):
-    job = drive(FETCHING).jobs["a"]
-    allocation = Allocation("gpu", (TaskPlacement("n1", (DeviceShare(DEVICES["n1"][0].uuid, "Tesla-T4"),), 1000),))
-    assert Capabilities().refusal(job, allocation) == ""
-    assert "which Kubernetes doesn't have. Simulate the policy" in Capabilities(stages=False).refusal(job, allocation)
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "fifo", "mps"])

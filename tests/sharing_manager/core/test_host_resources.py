@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from emulator_runtime.domain.errors import ProtocolError
@@ -150,3 +152,63 @@ def test_what_was_half_served_before_a_kill_is_not_served_again(working):
         ask(node, grants[job], 0, 0, 100 * MS)
     ends = {job: end for job, _, _, _, end in decide(node, S)}
     assert ends == {job: pytest.approx(210 * MS, abs=MS) for job in "ab"}
+
+
+# --- resources of an inventory ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changing(pods, pod):
+    """`changing(*resources)`: the node's inventory has these from now on. Pods a and b have a device each."""
+    for index, name in enumerate("ab"):
+        pods.attach(pods.mint(name, UUIDS[index]), pod(name), 0)
+    pods.clock._now_ns = 0
+
+    def change(*resources):
+        pods.manager.apply_inventory(replace(pods.inventory(), host_resources=resources))
+        return {name: pods.grant(name) for name in "ab"}
+
+    return change
+
+
+def ends(pods, until_ns=10 * S):
+    return {end for *_, end in decide(pods, until_ns)}
+
+
+def test_a_pool_gives_its_nodes_what_their_jobs_share(pods, changing):
+    grants = changing(HostResource("storage", 2.0), LINK)
+    assert pods.manager.resources_for(grants["b"].main) == [
+        HostResource("storage", 2.0),
+        HostResource("link-0", devices=(UUIDS[1],)),
+    ]
+    for grant in grants.values():
+        ask(pods, grant, 0, 0, 100 * MS)
+    assert ends(pods) == {100 * MS}
+
+
+def test_another_speed_counts_when_nobody_is_served_any_more(pods, changing):
+    grants = changing(HostResource("storage"))
+    ask(pods, grants["a"], 0, 0, 100 * MS)
+    changing(HostResource("storage", 4.0))
+    assert ends(pods) == {100 * MS}
+    ask(pods, grants["a"], 1, 10 * S, 100 * MS)
+    assert ends(pods, 20 * S) == {10 * S + 100 * MS}  # its run goes on
+    pods.manager.release(grants["a"], 2)
+    ask(pods, grants["b"], 0, 20 * S, 100 * MS)
+    assert ends(pods, 30 * S) == {20 * S + 25 * MS}
+
+
+def test_what_a_pool_has_no_longer_serves_those_who_know_it(pods, changing):
+    """A job that attached before the change has been told of it, so its demands must not be an error."""
+    grants = changing(HostResource("storage"), LINK)
+    ask(pods, grants["a"], 0, 0, 100 * MS, "link-0")
+    assert ends(pods) == {100 * MS}
+    changing(replace(LINK, devices=(UUIDS[2],)))
+    assert pods.manager.resources_for(grants["a"].main) == []
+    ask(pods, grants["a"], 0, 10 * S, 100 * MS)
+    ask(pods, grants["a"], 1, 10 * S, 50 * MS, "link-0")
+    assert ends(pods, 20 * S) == {10 * S + 100 * MS, 10 * S + 50 * MS}
+    with pytest.raises(ProtocolError, match="link-0 is no device of pod"):
+        ask(pods, grants["b"], 0, 0, MS, "link-0")  # it never used the link, and isn't behind it any more
+    grants = changing(HostResource("storage"), LINK)
+    assert [each.name for each in pods.manager.resources_for(grants["b"].main)] == ["storage", "link-0"]

@@ -1,0 +1,75 @@
+"""Jobs of a node that share its storage: what a pool says (spec.hostResources) decides how long the fetches of its jobs take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from e2e.cases.emujobs.test_emujobs import allocate, emujob, finished, wait_phase
+from e2e.cases.kube import Kubectl, Node, eventually
+from e2e.cases.ledger import Ledger, Reported, check_every_step_once
+
+pytestmark = pytest.mark.alone
+
+VALUES = """
+pools:
+- name: default
+  gpus:
+  - {type: V100, count: 8}
+  hostResources:
+    storage: 1
+"""
+STEPS = 150
+WORK = {"steps": STEPS, "stepTime": "50ms", "fetchTime": "100ms", "scheduler": {"actuator": "jobs", "name": "case"}}
+
+
+def test_two_jobs_on_one_storage_are_half_as_fast_in_their_fetches(
+    kubectl: Kubectl,
+    pools: Callable[[Path], None],
+    admin: Kubectl,
+    workers: list[Node],
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    """Steps of 50 ms whose input is fetched for 100 ms: 100 ms a step alone on a node, 200 ms for two jobs at once."""
+    values = tmp_path / "values.yaml"
+    values.write_text(VALUES, encoding="utf-8")
+    pools(values)
+    for worker in workers:
+        eventually(f"{worker.name} shares its storage", lambda w=worker: shares(admin, w.name))
+    time.sleep(5)  # the managers watch their Nodes
+    nodes = {"left": workers[0].name, "right": workers[0].name, "alone": workers[1].name}
+    kubectl.apply(*(emujob(name, **WORK) for name in nodes))
+    for name, node in nodes.items():
+        wait_phase(kubectl, name, "Queued")
+        allocate(kubectl, name, node)
+    reports = {}
+    for name in nodes:
+        wait_phase(kubectl, name, "Succeeded", within_s=120)
+        uid = kubectl.get("emujob", name)["metadata"]["uid"]
+        reports[name] = eventually("all steps are reported", lambda uid=uid: finished(ledger, uid))
+        check_every_step_once(reports[name], STEPS)
+    assert step_s([reports["alone"]]) == pytest.approx([0.1], rel=0.1)
+    assert step_s([reports["left"], reports["right"]]) == pytest.approx([0.2, 0.2], rel=0.1)
+
+
+def shares(admin: Kubectl, node: str) -> bool:
+    """Whether the node's inventory has the storage."""
+    inventory = admin.get("node", node)["metadata"]["annotations"].get("emugpu.dev/inventory", "")
+    return '"hostResources"' in inventory
+
+
+def step_s(jobs: list[list[Reported]]) -> list[float]:
+    """The mean step time of each job while all of them train, by the clock of their node (seconds)."""
+    reports = [sorted((event.steps_done, event.at_ns) for event in events if event.steps_done) for events in jobs]
+    begin_ns, end_ns = max(each[0][1] for each in reports), min(each[-1][1] for each in reports)
+    found = []
+    for each in reports:
+        inside = [(step, at_ns) for step, at_ns in each if begin_ns <= at_ns <= end_ns]
+        (first, first_ns), (last, last_ns) = inside[0], inside[-1]
+        assert last - first > STEPS // 3, reports
+        found.append((last_ns - first_ns) / 1e9 / (last - first))
+    return found
