@@ -115,7 +115,8 @@ def test_lines_follow_the_changes():
     assert (ids(waiting), waiting.holders()) == (["a", "b"], [])
     second = Waiting(cluster_view(nodes, [replace(a, on="n/0"), b, c]), waiting.memory(), FIRST)
     assert (ids(second), [j.job_id for j in second.holders()]) == (["b", "c"], ["a"])
-    third = Waiting(cluster_view(nodes, [replace(a, queued_since_s=9.0), c]), second.memory(), FIRST)
+    view = replace(cluster_view(nodes, [replace(a, queued_since_s=9.0), c]), changes=frozenset("abc"))  # 'b' has ended
+    third = Waiting(view, second.memory(), FIRST)
     assert (ids(third), third.holders()) == (["a", "c"], [])
 
 
