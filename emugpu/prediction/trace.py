@@ -107,13 +107,14 @@ def run(args: argparse.Namespace) -> int:
     launch.check_program(path)
     job = _job(args)
     gpus = min(job.gpus_per_node, job.world_size) if job else args.gpus
-    devices = launch.devices_of(args.gpu_type, gpus, f"{socket.gethostname()}, process {os.getpid()}")
+    node = f"{socket.gethostname()}, process {os.getpid()}"
+    devices = launch.devices_of(args.gpu_type, gpus, node)
     libraries, folder = built(), args.out.absolute()
     _prepare(folder)
     manifest = Manifest(tuple(words), devices[0].gpu_type, gpus)
     write_manifest(folder, manifest)
     if job:
-        manifest = _record_job(args, job, manifest, path, devices)
+        manifest = _record_job(args, job, manifest, path, node)
         return _report(folder, manifest, as_json=args.format == "json", layout=job.layout)
     process = launch.ProcessSettings(record=folder / f"process-%p{SUFFIX}")
     settings = launch.write_settings(launch.settings_text(process, devices), os.environ)
@@ -134,13 +135,13 @@ def _job(args: argparse.Namespace) -> Job | None:
     return Job(args.world_size, args.gpus_per_node, cores if args.at_once is None else args.at_once, layout)
 
 
-def _record_job(
-    args: argparse.Namespace, job: Job, manifest: Manifest, path: str, devices: Sequence[launch.DeviceSettings]
-) -> Manifest:
-    """The manifest of the job when its ranks have ended."""
+def _record_job(args: argparse.Namespace, job: Job, manifest: Manifest, path: str, node: str) -> Manifest:
+    """The manifest of the job when its ranks have ended. Each of the job's nodes, named after `node`, has GPUs of its own."""
     folder, libraries = args.out.absolute(), built()
+    gpus = manifest.gpus
 
     def environment(rank: int) -> Mapping[str, str]:
+        devices = launch.devices_of(args.gpu_type, gpus, f"{node}, node {rank // job.gpus_per_node}")
         process = launch.ProcessSettings(record=folder / f"rank-{rank}-%p{SUFFIX}", virtual_ranks=job.world_size)
         settings = folder / OBJECTS / f"settings-{rank}"
         write_whole(settings, launch.settings_text(process, devices), sync=False)

@@ -109,6 +109,22 @@ def test_a_repeater_is_stopped_before_its_end(tmp_path: Path, program: Write) ->
     assert manifest.virtual.stands_for == {0: (0, 1)}
 
 
+def test_ranks_of_different_nodes_have_gpus_of_their_own(tmp_path: Path, program: Write) -> None:
+    """Two stages, each with 30 GiB of its node's first GPU, which has 40, at the same time."""
+    path = program(
+        f"""
+core.allocate(30 << 30)
+core.launch(stream)
+open({str(tmp_path)!r} + f'/allocated-{{rank}}', 'w').close()
+while not os.path.exists({str(tmp_path)!r} + f'/allocated-{{2 - rank}}'):
+    time.sleep(0.01)
+"""
+    )
+    job = ("--world-size", "4", "--gpus-per-node", "2", "--layout", "tp=2,pp=2", "--at-once", "2")
+    emugpu(tmp_path / "out", *job, "--", sys.executable, path)
+    assert [rank.rank for rank in read_trace(tmp_path / "out").ranks] == [0, 2]
+
+
 def test_a_rank_that_fails_ends_the_job_with_its_status_and_output(tmp_path: Path, program: Write) -> None:
     path = program(
         "core.launch(stream)\nif rank == 2:\n    sys.exit('no such shard')\nif rank > 2:\n    time.sleep(1000)\n"

@@ -51,8 +51,11 @@ class Host:
     records: list[Record] = field(default_factory=list)
     moments: int = 0
 
-    def launch(self, duration: int, stream: int = 0, name: str = "kernel", *, dispatched: bool = True) -> int:
-        return self._add(Launch(self.at, self.thread, 0, stream, Work(name, 0, bytes=duration), dispatched))
+    def launch(
+        self, duration: int, stream: int = 0, name: str = "kernel", *, dispatched: bool = True, flops: float = 0.0
+    ) -> int:
+        work = Work(name, 0, flops, bytes=duration)
+        return self._add(Launch(self.at, self.thread, 0, stream, work, dispatched))
 
     def copy(self, duration: int, stream: int = 0, to: int = 0, source: int = -1) -> int:
         return self._add(Copy(self.at, self.thread, 0, stream, to, source, duration))
