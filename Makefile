@@ -38,7 +38,7 @@ test: $(DEV_STAMP)  ## run the tests, two processes per core since many tests wa
 test-slow: $(DEV_STAMP)  ## run those that take longest: compilers, browsers, kills, local clusters, an API server
 	$(PYTEST) -m "slow and not frameworks" $(ARGS)
 FRAMEWORKS = tests/cuda_frameworks tests/emulator_runtime/cuda
-test-frameworks: $(DEV_STAMP)  ## run programs with PyTorch on emulated GPUs (make frameworks first), those that measure time one by one; about 25 minutes
+test-frameworks: $(DEV_STAMP)  ## run programs with PyTorch on emulated GPUs (make frameworks first), those that measure time one by one; about 14 minutes
 	$(BIN)/python -m pytest --quiet --numprocesses $$(nproc) --dist load -m "frameworks and not alone" --durations 10 $(ARGS) $(FRAMEWORKS) || test $$? -eq 5  # 5: ARGS leave none of these
 	$(BIN)/python -m pytest --quiet -m "frameworks and alone" --durations 10 $(ARGS) $(FRAMEWORKS) || test $$? -eq 5
 frameworks: $(DEV_STAMP)  ## install two releases of PyTorch into the cache and print where (2 GB to download, once)
@@ -52,9 +52,9 @@ kind-up: $(STAMP)  ## a cluster with emulated GPUs on this machine: 3 nodes with
 	$(BIN)/emugpu cluster up --name $(CLUSTER) --nodes 3 --gpus 8 --gpu-type V100
 kind-down: $(STAMP)  ## delete it
 	$(BIN)/emugpu cluster down --name $(CLUSTER)
-e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-up first); about 11 minutes
+e2e: $(DEV_STAMP)  ## the smoke set of the proofs on a real cluster (make kind-up first); about 15 minutes
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) e2e/run.sh $(BIN)/python "not long" --timeout 600 $(ARGS)
-e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, ten of an experiment, 200 random pods, reboots; about 40 minutes
+e2e-long: $(DEV_STAMP)  ## all proofs: 20 kills of each program, ten of an experiment, 200 random pods, reboots; about 75 minutes on two cores
 	$(BIN)/emugpu cluster load emugpu-scheduler --name $(CLUSTER)
 	$(BIN)/emugpu cluster load emugpu-torch --name $(CLUSTER)
 	EMUGPU_E2E_CLUSTER=$(CLUSTER) EMUGPU_E2E_KILLS=20 EMUGPU_E2E_PODS=200 e2e/run.sh $(BIN)/python "long or not long" --timeout 1800 $(ARGS)
