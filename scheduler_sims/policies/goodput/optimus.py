@@ -7,17 +7,15 @@ needs from its loss, and places parameter servers; both are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from emulator_runtime.domain.errors import PolicyError
-from scheduler_sims.interface.plan import Allocation, Plan
-from scheduler_sims.interface.rounds import Rounds
+from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import ClusterView, JobView
+from scheduler_sims.policies.goodput.elastic_rounds import ElasticRounds, RoundMemory
 from scheduler_sims.policies.goodput.shapes import (
     Pool,
     Shape,
-    answer,
     can_have,
     elastic_configuration,
     imagined,
@@ -27,43 +25,28 @@ from scheduler_sims.policies.goodput.shapes import (
     with_shape,
     working,
 )
-from scheduler_sims.policies.option_values import checked_seconds
-
-LEAST_ROUND_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """The state: the number of the round, and its allocations."""
-
-    round: int = -1
-    targets: Mapping[str, Allocation] = field(default_factory=dict)
-
-
-class Optimus:
+class Optimus(ElasticRounds[RoundMemory]):
     """Each round of `round_s` all jobs get their least GPUs, those with the fewest first; further ones go where they gain most.
 
     The gain of a GPU is the remaining time that it saves. A job whose number of GPUs stays the same stays where it is. Sketch:
     remaining times come from the estimates, one GPU type only.
     """
 
-    needs_estimates: ClassVar[bool] = True
-    preemptive: ClassVar[bool] = True
+    name: ClassVar[str] = "optimus"
 
     def __init__(self, round_s: float = 60.0) -> None:
-        self.round_s = checked_seconds("optimus: round_s", round_s, least=LEAST_ROUND_S)
-        self.rounds = Rounds(self.round_s)
+        super().__init__(round_s)
 
-    def plan(self, view: ClusterView) -> Plan:
-        """A new division when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
-        memory: Memory = view.state if view.state is not None else Memory()
-        if view.round is None:
-            raise PolicyError("optimus needs rounds: a policy that calls it needs its attribute `rounds`, too")
-        reasons: dict[str, str] = {}
-        if view.jobs and (view.round.number > memory.round or "node" in view.triggers):
-            memory = Memory(view.round.number, self._divided(view))
-            reasons = {job: f"round {memory.round}: {a.gpus} GPUs" for job, a in memory.targets.items()}
-        return answer(view, memory.targets, memory, reasons, f"round {memory.round}: its GPUs bring more elsewhere")
+    def _first(self) -> RoundMemory:
+        return RoundMemory()
+
+    def _begin(self, view: ClusterView, last: RoundMemory, number: int) -> RoundMemory:
+        return RoundMemory(number, self._divided(view))
+
+    def _described(self, view: ClusterView, job_id: str, allocation: Allocation) -> str:
+        return f"{allocation.gpus} GPUs"
 
     def _divided(self, view: ClusterView) -> dict[str, Allocation]:
         found = pools(view)

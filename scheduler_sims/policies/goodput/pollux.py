@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.interface.plan import Allocation, Plan
-from scheduler_sims.interface.rounds import Rounds
+from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.goodput.elastic_rounds import ElasticRounds, RoundMemory
 from scheduler_sims.policies.goodput.shapes import (
     Pool,
     Shape,
-    answer,
     can_have,
     elastic_configuration,
     held,
@@ -33,7 +32,6 @@ from scheduler_sims.policies.placing import FreeSpace
 if TYPE_CHECKING:
     from scheduler_sims.policies.goodput.speeds import Batches, Speeds
 
-LEAST_ROUND_S = 0.1
 MOST_GPUS = 64
 """Pollux's simulator gives no job more."""
 _KEPT = 20
@@ -46,17 +44,15 @@ _Seats = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(RoundMemory):
     """The state. `observed`: what each job has run with; `fitted`: parameters of its speed; `plans`: best of the last search."""
 
-    round: int = -1
-    targets: Mapping[str, Allocation] = field(default_factory=dict)
     observed: Mapping[str, tuple[_Observed, ...]] = field(default_factory=dict)
     fitted: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     plans: tuple[Mapping[str, _Seats], ...] = ()
 
 
-class Pollux:
+class Pollux(ElasticRounds[Memory]):
     """A genetic search every `round_s` for the plan with the highest harmonic mean of the jobs' speed-ups in goodput.
 
     Goodput is throughput times statistical efficiency. The throughput model of a job is fitted to the placements that it has
@@ -68,8 +64,7 @@ class Pollux:
     `population` plans are searched for `generations`. One GPU type only; `seed` is that of the search.
     """
 
-    needs_estimates: ClassVar[bool] = True
-    preemptive: ClassVar[bool] = True
+    name: ClassVar[str] = "pollux"
 
     def __init__(
         self,
@@ -80,7 +75,7 @@ class Pollux:
         generations: int = 100,
         seed: int = 0,
     ) -> None:
-        self.round_s = checked_seconds("pollux: round_s", round_s, least=LEAST_ROUND_S)
+        super().__init__(round_s)
         self.restart_s = checked_seconds("pollux: restart_s", restart_s)
         for name, value, least in (("population", population, 2), ("generations", generations, 0)):
             if not least <= value <= 10_000:
@@ -89,25 +84,18 @@ class Pollux:
             raise InputError("pollux: noise_scale", f"must be >= 0 samples, not {noise_scale!r}")
         self.noise_scale, self.seed = noise_scale, seed
         self.population, self.generations = population, generations
-        self.rounds = Rounds(self.round_s)
         _arrays("speeds"), _arrays("genetic")
 
     def noise_scale_of(self, view: ClusterView, job: JobView) -> float:
         """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays."""
         return self.noise_scale
 
-    def plan(self, view: ClusterView) -> Plan:
-        """A new search when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
-        memory: Memory = view.state if view.state is not None else Memory()
-        if view.round is None:
-            raise PolicyError("pollux needs rounds: a policy that calls it needs its attribute `rounds`, too")
-        reasons: dict[str, str] = {}
-        if view.jobs and (view.round.number > memory.round or "node" in view.triggers):
-            memory = self._begin(view, memory, view.round.number)
-            for job_id, a in memory.targets.items():
-                batch = a.batch_size or view.jobs[job_id].batch_size
-                reasons[job_id] = f"round {memory.round}: {a.gpus} GPUs of {len(a.tasks)} nodes, {batch} samples a step"
-        return answer(view, memory.targets, memory, reasons, f"round {memory.round}: its GPUs bring more elsewhere")
+    def _first(self) -> Memory:
+        return Memory()
+
+    def _described(self, view: ClusterView, job_id: str, allocation: Allocation) -> str:
+        batch = allocation.batch_size or view.jobs[job_id].batch_size
+        return f"{allocation.gpus} GPUs of {len(allocation.tasks)} nodes, {batch} samples a step"
 
     def _begin(self, view: ClusterView, last: Memory, number: int) -> Memory:
         pool = _only_pool(view)

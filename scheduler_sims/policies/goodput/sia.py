@@ -9,13 +9,12 @@ from math import inf
 from typing import Any, ClassVar
 
 from emulator_runtime.domain.errors import InputError, PolicyError
-from scheduler_sims.interface.plan import Allocation, Plan
-from scheduler_sims.interface.rounds import Rounds
+from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.policies.goodput.elastic_rounds import ElasticRounds, RoundMemory
 from scheduler_sims.policies.goodput.shapes import (
     Pool,
     Shape,
-    answer,
     can_have,
     elastic_configuration,
     imagined,
@@ -29,7 +28,6 @@ from scheduler_sims.policies.goodput.shapes import (
 )
 from scheduler_sims.policies.option_values import checked_seconds
 
-LEAST_ROUND_S = 0.1
 MOST_GPUS = 64
 _MOST_COST = 3000.0
 _BATCHES = 8
@@ -40,17 +38,15 @@ _Goodput = tuple[float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(RoundMemory):
     """The state. `most_gpus`: that each job has run with; `goodput`: by job and shape, in the order of `shapes`."""
 
-    round: int = -1
-    targets: Mapping[str, Allocation] = field(default_factory=dict)
     most_gpus: Mapping[str, int] = field(default_factory=dict)
     shapes: tuple[Shape, ...] = ()
     goodput: Mapping[str, tuple[_Goodput, ...]] = field(default_factory=dict)
 
 
-class Sia:
+class Sia(ElasticRounds[Memory]):
     """Each round of `round_s` every job gets one configuration of GPU type and number, or waits.
 
     Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes. A job's goodput with each of them, relative to its slowest
@@ -61,8 +57,7 @@ class Sia:
     Sia learns speeds by running; here they come from the estimates (`fidelity`: of the paper's program, not of its estimators).
     """
 
-    needs_estimates: ClassVar[bool] = True
-    preemptive: ClassVar[bool] = True
+    name: ClassVar[str] = "sia"
 
     def __init__(
         self,
@@ -72,33 +67,24 @@ class Sia:
         power: float = -0.5,
         penalty: float = 1.1,
     ) -> None:
-        self.round_s = checked_seconds("sia: round_s", round_s, least=LEAST_ROUND_S)
+        super().__init__(round_s)
         self.restart_s = checked_seconds("sia: restart_s", restart_s)
         if not -10 <= power < 0:
             raise InputError("sia: power", f"must be below 0, at least -10, not {power!r}")
         if not penalty >= 0 or not noise_scale >= 0:
             raise InputError("sia: penalty, noise_scale", f"must be >= 0, not {penalty!r} and {noise_scale!r}")
         self.noise_scale, self.power, self.penalty = noise_scale, power, penalty
-        self.rounds = Rounds(self.round_s)
         _program()
 
     def noise_scale_of(self, view: ClusterView, job: JobView) -> float:
         """The gradient noise scale of a job at its present state of training, in samples; 0: its batch size stays."""
         return self.noise_scale
 
-    def plan(self, view: ClusterView) -> Plan:
-        """A new choice when a round begins or nodes change; otherwise the same plan for the remaining jobs."""
-        memory: Memory = view.state if view.state is not None else Memory()
-        if view.round is None:
-            raise PolicyError("sia needs rounds: a policy that calls it needs its attribute `rounds`, too")
-        reasons: dict[str, str] = {}
-        if view.jobs and (view.round.number > memory.round or "node" in view.triggers):
-            memory = self._begin(view, memory, view.round.number)
-            reasons = {
-                job_id: f"round {memory.round}: {a.gpus} x {a.gpu_type} on {len(a.tasks)} nodes"
-                for job_id, a in memory.targets.items()
-            }
-        return answer(view, memory.targets, memory, reasons, f"round {memory.round}: its GPUs bring more elsewhere")
+    def _first(self) -> Memory:
+        return Memory()
+
+    def _described(self, view: ClusterView, job_id: str, allocation: Allocation) -> str:
+        return f"{allocation.gpus} x {allocation.gpu_type} on {len(allocation.tasks)} nodes"
 
     def _begin(self, view: ClusterView, last: Memory, number: int) -> Memory:
         found = pools(view)
