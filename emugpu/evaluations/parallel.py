@@ -1,4 +1,4 @@
-"""Evaluates what is proposed, several at a time. Whoever proposes sees the results so far, and may choose by them."""
+"""Evaluates what is proposed, several at a time. `propose` may choose by the results so far."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bytes that a program's own kernel reads and writes, by its name as a profiler shows it.
 
 The core does the same with mangled names (cuda/src/core/kernels.c says where the numbers come from); a test compares both. No
-profiler tells what it knows beyond names: the arguments of a depthwise convolution's gradient.
+profiler gives what it records beyond names: the arguments of a depthwise convolution's gradient.
 """
 
 from __future__ import annotations

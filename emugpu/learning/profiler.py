@@ -140,7 +140,7 @@ def _match(operator: Operator | None, kernels: Sequence[_Kernel], found: Profile
 
 
 def _shared(calls: Sequence[LibraryCall], kernels: Sequence[_Kernel]) -> Iterator[Measured]:
-    """The time of each call: of the kernels that are marked as its own, and a share by operations of those that no mark tells."""
+    """The time of each call: of the kernels that are marked as its own, and a share by operations of those without a mark."""
     marked = [_time(kernels, call.marks) for call in calls]
     rest_ns = sum(kernel.ns for kernel in kernels) - sum(marked)
     total = sum(call.work.flops or call.work.bytes for call in calls)

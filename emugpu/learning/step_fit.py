@@ -13,7 +13,7 @@ import numpy as np
 from emugpu.learning.step_model import Array, StepModel, StepWorks
 
 OUTLIER = 0.15
-"""A step time that is wrong by so much begins to count less."""
+"""A step time with a larger relative error counts less."""
 _ROUNDS, _SMALLEST_CHANGE, _SMALLEST_GAIN = 40, 1e-4, 1e-4
 
 

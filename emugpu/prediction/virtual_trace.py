@@ -47,7 +47,7 @@ class Job:
             raise InputError("--at-once", f"must be at least 1, not {self.at_once}")
 
     def variables(self, rank: int, port: int) -> dict[str, str]:
-        """What torchrun tells a rank."""
+        """The variables that torchrun sets for a rank."""
         local, per_node = rank % self.gpus_per_node, min(self.gpus_per_node, self.world_size)
         return {
             "RANK": str(rank),

@@ -1,6 +1,6 @@
 """spec.profiles of an EmuJob: profiles that the job brings with it, such as those of traced programs.
 
-They are a part of the job, so that whoever may create EmuJobs in a namespace can describe the own work only: a profile that all
+They are a part of the job, so that a user who may create EmuJobs in a namespace describes only own work: a profile that all
 jobs of a cluster look up would be one that others' predictions depend on. They don't change while the job lives.
 
 The members are those of a file of profiles (emulator_runtime/profiles/user_file.py), which reads them; this is their schema for

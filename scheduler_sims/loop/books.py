@@ -272,7 +272,7 @@ def _moved(view: JobView, phase: Phase, allocation: Allocation | None, running_s
 
 
 def _queued_again(view: JobView, event: Event, attained_gpu_s: float) -> JobView:
-    """The view of a job that was stopped after a run with so much service."""
+    """The view of a job that was stopped after a run that attained this service."""
     return JobView(
         view.job_id,
         view.user,

@@ -161,7 +161,7 @@ class FreeSpace:
         return all(self._node(task.node).lacks(task) is None for task in _per_node(allocation))
 
     def may_fit(self, configuration: Configuration, node: str, devices: int) -> bool:
-        """Whether the node has enough devices if so many shares of them were released, whatever else the job needs."""
+        """Whether the node has enough devices if that many shares of them were released, whatever else the job needs."""
         return len(self._node(node).whole) + devices >= configuration.gpus
 
     def fits_after(self, configuration: Configuration, leaving: Iterable[Allocation]) -> bool:

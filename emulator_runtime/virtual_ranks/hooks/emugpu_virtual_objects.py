@@ -22,7 +22,7 @@ class Mail:
         self._folder, self._present, self._pause_s = folder, present, pause_s
 
     def leave(self, key: tuple[object, ...], content: object) -> None:
-        """For whoever takes it."""
+        """Stores an object for the rank that receives it."""
         path = self._path(key)
         os.makedirs(self._folder, exist_ok=True)
         with open(f"{path}.{os.getpid()}", "wb") as file:

@@ -1,7 +1,7 @@
 """Makes torch.distributed believe that all ranks of a job are there (`emugpu trace --world-size`).
 
 The other ranks aren't asked for anything: each process group has a store of its own in this process, which answers at once, and
-Gloo gives way to PyTorch's group that communicates nothing. The emulated NCCL, which does the same for tensors on GPUs, is told
+Gloo gives way to PyTorch's group that communicates nothing. The emulated NCCL, which does the same for tensors on GPUs, gets
 the members of each group, so that the records name them.
 
 It runs in the program's Python, so it needs nothing but that; nothing happens before the program imports torch.distributed.

@@ -171,7 +171,7 @@ def test_a_moment_has_passed_for_a_program_that_has_waited_for_it_or_asks_in_a_l
         core.record(two, other)
         assert not passed(other)
         core.call("emu_stream_destroy", two)
-        assert passed(other)  # nothing tells any more when the host waited for the stream
+        assert passed(other)  # it is no longer known when the host waited for the stream
     """)
 
 

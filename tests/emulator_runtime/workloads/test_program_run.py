@@ -22,7 +22,7 @@ S = 1_000_000_000
 
 @dataclass
 class Manager:
-    """Notes what it is told. It asks for a stop as soon as the file `stop_when` is there."""
+    """Records its calls. It asks for a stop as soon as the file `stop_when` is there."""
 
     stop_when: Path | None = None
     told: list[tuple[str, object]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the loop is told when a job stops: the progress that there should be by now, and none of a program that begins anew."""
+"""The progress in a STOPPED event: the progress that there should be by now, and none of a program that begins anew."""
 
 from __future__ import annotations
 

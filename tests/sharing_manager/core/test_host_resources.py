@@ -199,7 +199,7 @@ def test_another_speed_counts_when_nobody_is_served_any_more(pods, changing):
 
 
 def test_what_a_pool_has_no_longer_serves_those_who_know_it(pods, changing):
-    """A job that attached before the change has been told of it, so its demands must not be an error."""
+    """A job that attached before the change knows the resource, so its demands must not be an error."""
     grants = changing(HostResource("storage"), LINK)
     ask(pods, grants["a"], 0, 0, 100 * MS, "link-0")
     assert ends(pods) == {100 * MS}

@@ -311,7 +311,7 @@ void record_await(emu_stream *stream, const moment *awaited);
 void record_follow(emu_stream *stream, emu_stream *other);
 /* The program waits for a moment, a stream, all streams of a device. */
 void record_moment_wait(const moment *awaited);
-/* The program asks whether a moment has passed, which it has: whether it is told so. */
+/* The program asks whether a moment has passed, which it has: whether the answer is yes. */
 bool record_query(moment *asked);
 void record_stream_wait(emu_stream *stream);
 void record_device_wait(int device);

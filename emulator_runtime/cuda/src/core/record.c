@@ -408,7 +408,7 @@ void record_stream_wait(emu_stream *stream) {
     stream->host_waited = end;
 }
 
-/* Recorded work takes no time, so that every moment has passed when the program asks. Who is told so doesn't wait: PyTorch's Work.wait()
+/* Recorded work takes no time, so that every moment has passed when the program asks. A program that gets a yes doesn't wait: PyTorch's Work.wait()
  * then leaves out the stream's wait for a collective or message, and the records would lack an order that a GPU keeps. There, what
  * was just issued hasn't ended. So the answer is no until the host has waited for it, or has asked as often as a loop does. */
 bool record_query(moment *asked) {

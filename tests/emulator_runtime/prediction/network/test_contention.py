@@ -17,7 +17,7 @@ US = 1000
 
 @dataclass(frozen=True)
 class Card:
-    """All calls use one link, by so much (all of it where nothing is said), if they are of a communicator in `on`."""
+    """All calls use this part of one link (by default all of it), if they are of a communicator in `on`."""
 
     on: tuple[str, ...] = ("world", "other")
     parts: Mapping[str, float] = field(default_factory=dict)

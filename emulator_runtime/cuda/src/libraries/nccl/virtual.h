@@ -19,7 +19,7 @@ void virtual_members(const communicator *comm, const communicator *parent, uint6
 /* The operation of a group whose data stand for those of its `part`-th one: itself, mostly. */
 const operation *virtual_source(const communicator *comm, const operation *operations, int count, int part);
 /* What the operation gives to this rank, whose contribution is `own`: memory of malloc, and its size. NULL: nothing, or no memory
- * left, which `failed` tells. */
+ * left (`failed`). */
 void *virtual_result(const communicator *comm, const operation *call, const void *own, size_t *bytes, bool *failed);
 
 #endif
