@@ -79,6 +79,8 @@ def _usable(seen: Observations, probe: Probe) -> int:
     observed: Sequence[ProbeRun] | Sequence[ProbeStop] = (
         seen.stops_of(probe.name) if probe.stops else seen.runs_of(probe.name)
     )
+    if probe.complete and len(observed) < seen.planned.get(probe.name, 0):
+        return 0
     return most_at_once(observed) if probe.one_decision else len(observed)
 
 

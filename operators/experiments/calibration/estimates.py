@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from itertools import combinations, pairwise
 from statistics import median
@@ -31,28 +32,57 @@ _FIRST_GRID, _NEXT_GRID = 10, 4
 _FINEST = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Burst:
-    """Jobs that one decision started: from the decision to their first steps, in that order; and how long each one ran."""
+class _Step(IntEnum):
+    """What happens on the machines; of one instant, in this order."""
 
-    starts_s: tuple[float, ...]
+    ENDED = 0
+    PLACE_ENDED = 1
+    DECIDED = 2
+    STARTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Starts and ends that overlap; seconds from the first decision (or end) on.
+
+    `begins_s`: the first steps that were observed, in order. Either one decision at 0 started all of these jobs, or each of them
+    took the place of a job that ended at `ends_s`, once the scheduler had gathered events for `coalesce_s`. Each ran for `ran_s`.
+    """
+
+    begins_s: tuple[float, ...]
     ran_s: float
+    ends_s: tuple[float, ...] = ()
+    coalesce_s: float = 0.0
 
     def predicted_s(self, spacing_s: float, slots: float, start_s: float, finish_s: float) -> list[float]:
-        """As simulated: starts `spacing_s` apart share the machines with each other and with the first ends."""
-        share, begins_s = HostShare[bool](slots), list[float]()
-        arrivals = [(to_ns(spacing_s * number), True) for number in range(len(self.starts_s))]
-        while len(begins_s) < len(self.starts_s):
+        """`begins_s` as simulated: starts go out `spacing_s` apart, and share the machines with each other and with ends."""
+        work_ns = {_Step.STARTED: to_ns(start_s), _Step.ENDED: to_ns(finish_s), _Step.PLACE_ENDED: to_ns(finish_s)}
+        share, begins_ns, line_ns, free = HostShare[_Step](slots), list[int](), 0, 0
+        ahead = [(to_ns(end_s), _Step.PLACE_ENDED) for end_s in self.ends_s]
+        if not ahead:
+            ahead, free = [(0, _Step.DECIDED)], len(self.begins_s)
+        while len(begins_ns) < len(self.begins_s):
             due_ns = share.next_ns()
-            if due_ns is None or (arrivals and arrivals[0][0] <= due_ns):
-                at_ns, starts = heapq.heappop(arrivals)
-                share.add(at_ns, starts, to_ns(start_s if starts else finish_s))
+            if due_ns is None or (ahead and ahead[0][0] < due_ns):
+                at_ns, step = heapq.heappop(ahead)
+                if step is not _Step.DECIDED:
+                    share.add(at_ns, step, work_ns[step])
+                    continue
+                for _ in range(free):
+                    line_ns = max(line_ns, at_ns)
+                    heapq.heappush(ahead, (line_ns, _Step.STARTED))
+                    line_ns += to_ns(spacing_s)
+                free = 0
                 continue
-            begun = sum(share.take(due_ns))
-            begins_s += [to_s(due_ns)] * begun
-            for _ in range(begun):
-                heapq.heappush(arrivals, (due_ns + to_ns(self.ran_s), False))
-        return begins_s
+            for done in share.take(due_ns):
+                if done is _Step.STARTED:
+                    begins_ns.append(due_ns)
+                    heapq.heappush(ahead, (due_ns + to_ns(self.ran_s), _Step.ENDED))
+                elif done is _Step.PLACE_ENDED:
+                    if not free:
+                        heapq.heappush(ahead, (due_ns + to_ns(self.coalesce_s), _Step.DECIDED))
+                    free += 1
+        return [to_s(begin_ns) for begin_ns in begins_ns]
 
 
 def submit_s(seen: Observations, _costs: Costs) -> float:
@@ -73,25 +103,25 @@ def arrive_s(seen: Observations, _costs: Costs) -> float:
 
 
 def start_s(seen: Observations, _costs: Costs) -> float:
-    """From the decision to start a job until its first step begins, where no other job starts."""
+    """From the decision to start a job until its first step begins, where no other job starts and all places are in use."""
     return max(0.0, median(run.start_s for run in seen.runs_of("chain")))
 
 
 def serial_start_s(seen: Observations, costs: Costs) -> float:
     """Of jobs started by one decision: how far apart the machines begin with them."""
-    return _burst_costs(_bursts(seen), costs["start_s"], costs["finish_s"])[0]
+    return _overlap_costs(_overlaps(seen), costs["start_s"], costs["finish_s"])[0]
 
 
 def host_slots(seen: Observations, costs: Costs) -> float:
-    """How many starts and ends of a burst the machines carry out at full speed; 0: as many as there were.
+    """How many starts and ends the machines carry out at full speed; 0: as many as there were.
 
     Example: alone 2.0 s; all of a burst of 3 begin after 4.0 s: 1.5.
     """
-    return _burst_costs(_bursts(seen), costs["start_s"], costs["finish_s"])[1]
+    return _overlap_costs(_overlaps(seen), costs["start_s"], costs["finish_s"])[1]
 
 
 def finish_s(seen: Observations, _costs: Costs) -> float:
-    """From the end of a job's last step until the scheduler decides about its device."""
+    """From the end of a job's last step until the scheduler decides about its device, while all other places are in use."""
     gaps_s = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(seen.runs_of("chain"))]
     return max(0.0, median(gaps_s) - seen.coalesce_s)
 
@@ -159,41 +189,56 @@ def slope_s(*groups: Sequence[int]) -> float:
     return median(slopes) if slopes else 0.0
 
 
-def _bursts(seen: Observations) -> tuple[Burst, ...]:
-    """Those that one decision started."""
+def _overlaps(seen: Observations) -> tuple[Overlap, ...]:
+    """The bursts, of which only what one decision started, and the hand-overs of many places."""
     together = (same_decision(seen.runs_of(name), lambda run: run.begin_ns) for name in ("burst", "wide"))
-    return tuple(
-        Burst(tuple(run.start_s for run in runs), median(to_s(run.end_ns - run.begin_ns) for run in runs))
+    bursts = [
+        Overlap(tuple(run.start_s for run in runs), median(to_s(run.end_ns - run.begin_ns) for run in runs))
         for runs in together
         if len(runs) > 1
-    )
+    ]
+    return (*bursts, *_turnovers(seen))
+
+
+def _turnovers(seen: Observations) -> Iterator[Overlap]:
+    """The hand-overs of the probe; none where a job is missing, since then it isn't known which end let which job start."""
+    runs = sorted(seen.runs_of("turnover"), key=lambda run: run.asked_ns)
+    if not runs or len(runs) < seen.planned.get("turnover", 0):
+        return
+    half = len(runs) // 2
+    ends_ns = sorted(run.end_ns for run in runs[:half])
+    begins_ns = sorted(run.begin_ns for run in runs[half:])
+    ran_s = median(to_s(run.end_ns - run.begin_ns) for run in runs[half:])
+    ends_s, begins_s = (tuple(to_s(at_ns - ends_ns[0]) for at_ns in times) for times in (ends_ns, begins_ns))
+    yield Overlap(begins_s, ran_s, ends_s, seen.coalesce_s)
 
 
 @lru_cache(maxsize=4)
-def _burst_costs(bursts: tuple[Burst, ...], start_s: float, finish_s: float) -> tuple[float, float]:
-    """The spacing of starts and the number of slots under which the simulator's machines come closest to the bursts; the larger
-    number where several come equally close.
+def _overlap_costs(overlaps: tuple[Overlap, ...], start_s: float, finish_s: float) -> tuple[float, float]:
+    """The spacing of starts and the number of slots under which the simulator's machines come closest to what was observed; the
+    larger number where several come equally close.
 
     Closest by the sum of absolute differences, so that a straggler hardly counts. The sum has several minima, and an evaluation
     takes less than a millisecond: so a grid over both, then finer ones around its best point. The grid's second axis is
     1 / slots, the share of the machines that one start takes.
     """
-    if not bursts or not start_s:
-        return slope_s(*([to_ns(each) for each in burst.starts_s] for burst in bursts)), 0.0
-    least = 1 / max(len(burst.starts_s) for burst in bursts)
+    bursts = [overlap for overlap in overlaps if not overlap.ends_s]
+    if not bursts:
+        return 0.0, 0.0
+    least = 1 / max(len(overlap.begins_s) for overlap in overlaps)
 
     def off_s(point: tuple[float, float]) -> float:
         spacing_s, share = point
         slots = 1 / max(share, least)
         return sum(
             abs(predicted - observed)
-            for burst in bursts
+            for overlap in overlaps
             for predicted, observed in zip(
-                burst.predicted_s(spacing_s, slots, start_s, finish_s), burst.starts_s, strict=True
+                overlap.predicted_s(spacing_s, slots, start_s, finish_s), overlap.begins_s, strict=True
             )
         )
 
-    reach_s = max(burst.starts_s[-1] / (len(burst.starts_s) - 1) for burst in bursts) / 2
+    reach_s = max(burst.begins_s[-1] / (len(burst.begins_s) - 1) for burst in bursts) / 2
     best, reach, number = (reach_s, 0.5), 0.5, _FIRST_GRID
     while reach > _FINEST:
         steps = range(-number, number + 1)

@@ -24,6 +24,13 @@ STEP_S = 1.0
 CHAIN_STEP_S = 6.0
 """Run time of a job of the chain. A machine on which nothing happened for some seconds, as between the starts and ends of real
 jobs, starts a pod more slowly than one that has just started another: 1.2 s instead of 0.9 s were seen."""
+BESIDE_STEP_S, BESIDE_S = 0.5, 120.0
+"""Step and run time of the jobs beside a chain, which is about as long. A running job costs its machine something, mostly for its
+progress: with eleven beside it, an end that takes 2.2 s alone took 3.8 s."""
+_CHAIN_S = 15.0
+"""When the chain is submitted: all jobs beside it run by then."""
+TURN_S, TURN_APART_S = 20.0, 1.0
+"""Run time of the jobs of `turnover`, and how far apart the first ones end."""
 YIELD_STEP_S, YIELD_STEPS = 0.1, 300
 _BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_VISITS_S = 7.0, 8.0
@@ -38,7 +45,8 @@ class Probe:
     """One entry of the table. `jobs` makes the probe's jobs for the places of a cluster; no job: the cluster is too small for it.
 
     `description` completes "probe jobs ...". It observes runs, or `stops`; with `one_decision` only those count that one
-    decision of the scheduler started (or stopped) together. `costs`: how each cost that this probe sets is computed.
+    decision of the scheduler started (or stopped) together; with `complete` none counts unless all could be observed. `costs`:
+    how each cost that this probe sets is computed.
     """
 
     name: str
@@ -47,6 +55,7 @@ class Probe:
     costs: Mapping[str, Estimate] = field(default_factory=dict)
     stops: bool = False
     one_decision: bool = False
+    complete: bool = False
 
 
 def _warm_up(places: Sequence[Place]) -> ProbeJobs:
@@ -69,7 +78,19 @@ def _wide(places: Sequence[Place]) -> ProbeJobs:
 
 
 def _chain(places: Sequence[Place]) -> ProbeJobs:
-    return ProbeJobs(tuple(_job(f"chain-{number}", places[0], step_s=CHAIN_STEP_S) for number in range(CHAIN)))
+    """Jobs in one place, while a job runs in each of the others, as in an experiment."""
+    chain = (_job(f"chain-{n}", places[0], submit_s=_CHAIN_S, step_s=CHAIN_STEP_S) for n in range(CHAIN))
+    steps = round(BESIDE_S / BESIDE_STEP_S)
+    beside = [_job(f"beside-{p.number}", p, steps=steps, step_s=BESIDE_STEP_S) for p in places[1:BURST]]
+    return ProbeJobs((*beside, *chain), beside=frozenset(job.job_id for job in beside))
+
+
+def _turnover(places: Sequence[Place]) -> ProbeJobs:
+    """Two jobs in each place, of which the first ones end shortly one after the other; none where there is one place."""
+    some = places[:BURST] if len(places) > 1 else ()
+    first = (_job(f"ends-{p.number}", p, step_s=TURN_S + TURN_APART_S * turn) for turn, p in enumerate(some))
+    second = (_job(f"follows-{place.number}", place, step_s=TURN_S) for place in some)
+    return ProbeJobs((*first, *second))
 
 
 def _stops(places: Sequence[Place]) -> ProbeJobs:
@@ -93,6 +114,7 @@ _STARTS: Mapping[str, Estimate] = {
     "serial_start_s": estimates.serial_start_s,
     "host_slots": estimates.host_slots,
 }
+_TURNOVER: Mapping[str, Estimate] = {"host_slots": estimates.host_slots}
 _CHAIN: Mapping[str, Estimate] = {
     "start_s": estimates.start_s,
     "finish_s": estimates.finish_s,
@@ -110,6 +132,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("burst", "started at once", _burst, _STARTS, one_decision=True),
     Probe("wide", "of the larger burst", _wide, _STARTS, one_decision=True),
     Probe("chain", "started one after the other", _chain, _CHAIN),
+    Probe("turnover", "that end shortly one after the other", _turnover, _TURNOVER, complete=True),
     Probe("stops", "stopped alone", _stops, _STOPS, stops=True),
     Probe("together", "stopped at once", _together, _TOGETHER, stops=True, one_decision=True),
 )

@@ -31,10 +31,11 @@ def seen(
     together: Sequence[ProbeStop] = (),
     *,
     wide: Sequence[ProbeRun] = (),
+    turnover: Sequence[ProbeRun] = (),
     coalesce_s: float = 0.0,
     planned: Mapping[str, int] | None = None,
 ) -> Observations:
-    runs = {"alone": alone, "burst": burst, "wide": wide, "chain": chain}
+    runs = {"alone": alone, "burst": burst, "wide": wide, "chain": chain, "turnover": turnover}
     return Observations(runs, {"stops": stops, "together": together}, planned or {}, coalesce_s)
 
 
@@ -85,7 +86,7 @@ def test_figures_by_hand() -> None:
             "restart_s": 0.5,
         }
     )
-    assert found.usable == {"alone": 3, "burst": 12, "wide": 0, "chain": 10, "stops": 3, "together": 0}
+    assert found.usable == {"alone": 3, "burst": 12, "wide": 0, "chain": 10, "turnover": 0, "stops": 3, "together": 0}
     assert found.coalesce_s == 0.5
     assert found.hand_over_s == pytest.approx(3.5)
     assert found.figures()["hand_over_s"] == 3.5
@@ -144,10 +145,38 @@ def test_starts_that_never_meet_have_any_number_of_slots() -> None:
 
 def test_stragglers_of_a_burst_change_little() -> None:
     """A start of 2 s each 0.1 s, two of them at full speed: the last of twelve begins after 12 s."""
-    few = estimates.Burst((0.0,) * 12, ran_s=1.0).predicted_s(0.1, 2.0, start_s=2.0, finish_s=1.5)
+    few = estimates.Overlap((0.0,) * 12, ran_s=1.0).predicted_s(0.1, 2.0, start_s=2.0, finish_s=1.5)
     late = [probe(0, 0, run_s + (20.0 if number == 11 else 0.0)) for number, run_s in enumerate(few)]
     found = calibrated(seen(ALONE, late, chain(10)))
     assert (found.serial_start_s, found.host_slots) == (pytest.approx(0.1, abs=0.02), pytest.approx(2.0, abs=0.02))
+
+
+def turnover(begins: Sequence[float], apart: float = 1.0) -> list[ProbeRun]:
+    """Two jobs for each of `begins`: the first ones end from 20 s on, `apart` one after the other; the others begin then."""
+    first = [probe(0, 0.5, 2.0, 20.0 + apart * number) for number in range(len(begins))]
+    return [*first, *(probe(0, 20.5, begin, begin + 20) for begin in begins)]
+
+
+def test_hand_overs_of_many_places_show_slots_that_bursts_do_not() -> None:
+    """Ends of 2 s, one at full speed: four ends at once are through after 8 s; the starts of 1 s follow one by one."""
+    short, alone = chain(10, start=1.0, gap=2.0), [probe(10 * n, 10 * n + 0.75, 10 * n + 1.75) for n in range(3)]
+    apart = burst(2, base=1.0, serial=1.0)  # no start meets another, nor an end
+    assert calibrated(seen(alone, apart, short)).host_slots == 0.0
+    found = calibrated(seen(alone, apart, short, turnover=turnover([29.0, 30.0, 31.0, 32.0], apart=0.0)))
+    assert (found.finish_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(1.0, abs=0.01))
+    assert found.host_slots == pytest.approx(1.0, abs=0.01)
+
+
+def test_hand_overs_with_a_missing_job_show_nothing() -> None:
+    """Which end let which job start isn't known then; the report says that nothing of the probe could be used."""
+    some = turnover([26.0, 28.0, 29.0])[1:]
+    planned = {**PLANNED, "turnover": 6}
+    found = calibrated(seen(ALONE, burst(12), chain(10), turnover=some, planned={**planned, "wide": 0}))
+    assert found.usable["turnover"] == 0
+    assert (
+        "calibration: only 0 of 6 probe jobs that end shortly one after the other can be used; host_slots may be wrong"
+        in found.notes
+    )
 
 
 def stopped(asked: float, end: float, freed: float, others: int = 0) -> ProbeStop:

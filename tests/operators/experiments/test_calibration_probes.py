@@ -87,11 +87,13 @@ def run_phases(cluster: ClusterSpec, jobs: Mapping[str, ProbeJobs]) -> tuple[lis
     return told, decisions
 
 
-def starts_of_bursts(cluster: ClusterSpec, jobs: Mapping[str, ProbeJobs]) -> list[float]:
-    """From the decision to the first step, of each job of the bursts: several costs may charge the same for them."""
-    told, decisions = run_phases(cluster, {name: jobs[name] for name in ("burst", "wide") if name in jobs})
+def overlapping_starts(cluster: ClusterSpec, jobs: Mapping[str, ProbeJobs]) -> list[float]:
+    """From the decision to the first step, of each job that starts while others start or end: several costs may charge the same
+    for them."""
+    names = [name for name in ("burst", "wide", "turnover") if name in jobs]
+    told, decisions = run_phases(cluster, {name: jobs[name] for name in names})
     seen = observations(jobs, told, decisions, cluster.costs.coalesce_s)
-    return [run.start_s for name in ("burst", "wide") for run in seen.runs_of(name)]
+    return [run.start_s for name in names for run in seen.runs_of(name)]
 
 
 def cluster_of(gpus: int, cpu_nodes: int, costs: ClusterCosts) -> ClusterSpec:
@@ -133,8 +135,8 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     seen = observations(jobs, told, decisions, costs.coalesce_s)
     places = gpus + cpu_nodes
     few, many = min(BURST, places), min(WIDE, places)
-    runs = [len(seen.runs_of(name)) for name in ("alone", "burst", "wide", "chain")]
-    assert runs == [ALONE, few, many * (many > few), CHAIN]
+    runs = [len(seen.runs_of(name)) for name in ("alone", "burst", "wide", "chain", "turnover")]
+    assert runs == [ALONE, few, many * (many > few), CHAIN, 2 * few * (few > 1)]
     assert [len(seen.stops_of(name)) for name in ("stops", "together")] == [VISITS, few * (few > 1)]
     for probe in PROBES[1:]:
         observed = seen.stops_of(probe.name) if probe.stops else seen.runs_of(probe.name)
@@ -148,8 +150,8 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
         assert found[name] == pytest.approx(charged[name]), name
     assert found["restart_s"] == pytest.approx(costs.restore_s)
     if few > 1:
-        charged_starts = starts_of_bursts(cluster, jobs)
-        predicted = starts_of_bursts(replace(cluster, costs=calibration.costs(costs.coalesce_s)), jobs)
+        charged_starts = overlapping_starts(cluster, jobs)
+        predicted = overlapping_starts(replace(cluster, costs=calibration.costs(costs.coalesce_s)), jobs)
         assert predicted == pytest.approx(charged_starts, abs=0.02)
     assert found["stop_s"] == pytest.approx(costs.stop_s, abs=YIELD_STEP_S)  # a step of the yielding job
     if together > 1:
