@@ -15,6 +15,7 @@ from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.muri import MuriL, MuriS
 from scheduler_sims.policies.placement import Placed
 from scheduler_sims.policies.queueing.ftf import Ftf
+from scheduler_sims.policies.queueing.quota import Quota
 from scheduler_sims.policies.queueing.rounds import InRounds
 from scheduler_sims.policies.queueing.smallest_first import SmallestFirst
 from scheduler_sims.policies.queueing.srsf import Srsf
@@ -47,6 +48,7 @@ POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
         "muri-l": MuriL,
         "ftf": Ftf,
         "themis": Themis,
+        "quota": Quota,
         "rounds": InRounds,
         "placed": Placed,
     }

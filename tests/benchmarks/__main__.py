@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 import traceback
 
 BENCHMARKS = (
@@ -44,11 +45,13 @@ def main(argv: list[str]) -> int:
     answers = []
     for name in names or BENCHMARKS:
         print(f"== {name}", flush=True)
+        began_s = time.monotonic()
         try:
             answers.append(importlib.import_module(f"tests.benchmarks.{name}").main(options))
         except Exception:
             traceback.print_exc()  # the others are still run
             answers.append(1)
+        print(f"({name}: {time.monotonic() - began_s:.0f} s)\n", flush=True)
     return next((answer for answer in answers if answer != 0), 0)
 
 

@@ -67,7 +67,7 @@ ALL_WAYS = (*OF_THE_MANAGER, "forks")
 
 def test_a_hostile_neighbour_gets_and_stops_nothing(kubectl: Kubectl, workers: list[Node]) -> None:
     step_s = beside_an_attacker(kubectl, workers, ALL_WAYS, steps=100)
-    assert step_s["mean"] == pytest.approx(profiled_step_s(), rel=0.01)
+    assert step_s["mean"] == pytest.approx(profiled_step_s(), rel=0.03)
     assert step_s["median"] == pytest.approx(profiled_step_s(), rel=0.01)
 
 

@@ -31,6 +31,7 @@ VARIANTS = [
     "muri-s:matching=false",
     "rounds:of=srtf,round_s=15",
     "rounds:of=tiresias;limits=10/60,round_s=15",
+    "quota:gpus=*:2",
     "synergy:order=las,round_s=20",
     "placed:of=srsf,rule=spread",
     "placed:of=tiresias;limits=10/60,rule=random",

@@ -170,3 +170,89 @@ def test_fair_shares_make_the_worst_ratio_as_small_as_possible():
     assert aged[1] > aged[0]
     assert sum(aged) == pytest.approx(1.0)
     assert fair_shares([Claim(4, 0.0, 10.0, 20.0)], 4) == pytest.approx([1.0])
+
+
+QUOTAS = "quota:gpus=a:2;b:2"
+
+
+def test_a_tenant_borrows_what_is_idle_and_gives_it_back(simulate):
+    """Tenant b comes at 10 s and wants its two GPUs: the job of a that started last gives way, and resumes when b is done."""
+    jobs = [
+        Job("a0", gpu_s=100, gpus=2, user="a"),
+        Job("a1", gpu_s=50, gpus=1, submit_s=1, user="a"),
+        Job("a2", gpu_s=50, gpus=1, submit_s=2, user="a"),
+        Job("b0", gpu_s=20, gpus=1, submit_s=10, user="b"),
+    ]
+    run = simulate(policy(QUOTAS), FOUR, jobs)
+    found = {
+        name: (round(record.start_s), round(record.finish_s), record.preemptions)
+        for name, record in run.records.items()
+    }
+    assert found == {"a0": (0, 100, 0), "a1": (1, 51, 0), "a2": (2, 72, 1), "b0": (10, 30, 0)}
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("quota:gpus=a:2;b:2,borrow=0", {"a0": 0, "a1": 50, "b0": 5}),
+        ("quota:gpus=a:2;b:2,borrow=1", {"a0": 0, "a1": 50, "b0": 5}),
+        ("quota:gpus=a:2;b:2,borrow=2", {"a0": 0, "a1": 1, "b0": 5}),
+        ("quota:gpus=a:2;*:2,borrow=0", {"a0": 0, "a1": 50, "b0": 5}),
+        ("quota:gpus=a:4", {"a0": 0, "a1": 1, "b0": 50}),
+        ("quota", {"a0": 0, "a1": 1, "b0": 5}),
+    ],
+)
+def test_how_much_a_tenant_borrows(simulate, text, starts):
+    """Four GPUs. The second job of a would be above its quota of two by two."""
+    jobs = [
+        Job("a0", gpu_s=50, gpus=2, user="a"),
+        Job("a1", gpu_s=50, gpus=2, submit_s=1, user="a"),
+        Job("b0", gpu_s=10, gpus=2, submit_s=5, user="b"),
+    ]
+    run = simulate(policy(text), FOUR, jobs)
+    assert {name: round(run.records[name].start_s) for name in starts} == starts
+
+
+def test_who_borrowed_most_gives_back_and_who_borrowed_least_borrows_next():
+    """Quotas of one on six GPUs: a has borrowed two, b one; c takes its own back from a, and a free GPU goes to b."""
+    held = [Job(f"a{n}", 100, user="a", on=f"n/{n}", running_since_s=n) for n in range(3)]
+    held += [Job(f"b{n}", 100, user="b", on=f"n/{n + 3}", running_since_s=n) for n in range(2)]
+    full = [*held, Job("d", 100, user="d", on="n/5"), Job("c", 100, user="c")]
+    plan = policy("quota:gpus=*:1").plan(cluster_view([Node("n", gpus=6)], full))
+    assert (set(plan.stopped), set(plan.started)) == ({"a2"}, {"c"})
+    idle = [*held, Job("a3", 100, user="a"), Job("b2", 100, user="b")]
+    plan = policy("quota:gpus=*:1").plan(cluster_view([Node("n", gpus=6)], idle))
+    assert (set(plan.stopped), set(plan.started)) == (set(), {"b2"})
+
+
+def test_a_job_above_its_quota_does_not_hold_up_the_smaller_ones_behind_it(simulate):
+    jobs = [
+        Job("large", gpu_s=10, gpus=4, user="a"),
+        Job("small", gpu_s=10, gpus=2, submit_s=1, user="a"),
+        Job("b", gpu_s=30, gpus=2, user="b"),
+    ]
+    run = simulate(policy("quota:gpus=a:2;b:2,borrow=2"), FOUR, jobs)
+    assert round(run.records["small"].start_s) == 1
+
+
+def test_jobs_that_wait_for_a_quota_say_so():
+    view = cluster_view([Node("n", gpus=4)], [Job("a0", 100, gpus=3, user="a"), Job("a1", 100, gpus=2, user="a")])
+    plan = policy("quota:gpus=a:3,borrow=1").plan(view)
+    assert list(plan.started) == ["a0"]
+    assert plan.reasons["a1"] == "waits for 2 GPUs: a has 3 of its quota of 3 and 1 that it may borrow"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("quota:gpus=a", "'a' is no quota; write TENANT:GPUS, such as alice:8;bob:4"),
+        ("quota:gpus=a:x", "'a:x' is no quota"),
+        ("quota:gpus=a:-1", "'a:-1' is no quota"),
+        ("quota:gpus=:3", "':3' is no quota"),
+        ("quota:gpus=a:1;a:2", "tenant 'a' is given twice"),
+        ("quota:borrow=-2", "must be a number of GPUs, or -1"),
+    ],
+)
+def test_quotas_that_cannot_be_read(text, error):
+    with pytest.raises(InputError, match=error):
+        policy(text)
