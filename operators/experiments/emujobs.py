@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
+from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
-from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import MAX_UNIT_NS, to_ns, to_s
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.profiles.user_file import model_document
@@ -215,16 +214,10 @@ def _configuration(job: JobSpec, way: Configuration, *, elastic: bool) -> Json:
 
 def _profile(job: JobSpec, way: Configuration) -> Json:
     work = job.work[way.name]
-    if work.host_s:
-        problem = "EmuJobs have no host time between their steps; remove the column"
-        raise InputError(f"job {job.job_id!r}: host_s", problem)
-    stages = _stages(job, way, work.stages)
+    stages = _stages(job, way, work)
     if not isinstance(work, TimedWork):
-        if work.input_cpu_s:
-            problem = "EmuJobs have no input pipeline; remove the column"
-            raise InputError(f"job {job.job_id!r}: input_cpu_s", problem)
         return {"model": work.model, "batchSize": work.batch_size * way.total_gpus, **stages}
-    step_ns = round(to_ns(work.duration_s) / job.steps)
+    step_ns = round(to_ns(work.duration_s) / job.steps) - to_ns(work.host_s)
     if step_ns < 1:
         raise InputError(
             f"job {job.job_id!r}: steps", f"{job.steps} steps in {work.duration_s:g} s are less than 1 ns each"
@@ -239,10 +232,14 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
     return {"stepTime": f"{step_ns}ns", **memory, **sensitivity, **stages}
 
 
-def _stages(job: JobSpec, way: Configuration, times: StageTimes) -> Json:
-    """What each step needs of the storage, the links and the network of its nodes."""
+def _stages(job: JobSpec, way: Configuration, work: Work) -> Json:
+    """What each step needs beside the work of its GPUs."""
+    times, host_ns = work.stages, to_ns(work.host_s)
+    input_ns = to_ns(work.input_cpu_s) if isinstance(work, ModelWork) else 0
     works = {
         "fetch_s": times.fetch_ns,
+        "input_cpu_s": input_ns,
+        "host_s": host_ns,
         "transfer_s": times.transfer_ns * max(1, way.gpus),  # that of all GPUs behind one link
         "exchange_s": times.exchange_ns,
     }
@@ -251,7 +248,13 @@ def _stages(job: JobSpec, way: Configuration, times: StageTimes) -> Json:
             of_all = f" for its {way.gpus} GPUs" if column == "transfer_s" and way.gpus > 1 else ""
             problem = f"is {to_s(work_ns):g} s{of_all}, and on a cluster a step may have {to_s(MAX_UNIT_NS):g} s of each stage"
             raise InputError(f"job {job.job_id!r}: {column}", problem)
-    stated = {"fetchTime": times.fetch_ns, "transferTime": times.transfer_ns, "exchangeTime": times.exchange_ns}
+    stated = {
+        "fetchTime": times.fetch_ns,
+        "inputCPUTime": input_ns,
+        "transferTime": times.transfer_ns,
+        "hostTime": host_ns,
+        "exchangeTime": times.exchange_ns,
+    }
     return {name: f"{stage_ns}ns" for name, stage_ns in stated.items() if stage_ns}
 
 

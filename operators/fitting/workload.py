@@ -93,13 +93,22 @@ def _work(configuration: Configuration, spec: EmuJobSpec, table: ProfileTable) -
         return domain.ModelWork(
             model,
             per_gpu,
+            input_cpu_s=to_s(configuration.input_cpu_ns),
             exchanges=True,
+            host_s=to_s(configuration.host_ns),
             stages=configuration.stages,
             starts=spec.program is not None,
             own=own,
         )
-    duration_s = to_s(configuration.step_time_ns * spec.steps)
-    return domain.TimedWork(duration_s, configuration.sensitivity, stages=configuration.stages)
+    return timed_work(configuration, spec.steps)
+
+
+def timed_work(configuration: Configuration, steps: int) -> domain.TimedWork:
+    """The work of a configuration without a model."""
+    duration_s = to_s((configuration.step_time_ns + configuration.host_ns) * steps)
+    return domain.TimedWork(
+        duration_s, configuration.sensitivity, host_s=to_s(configuration.host_ns), stages=configuration.stages
+    )
 
 
 def _program(spec: EmuJobSpec) -> domain.Program | None:

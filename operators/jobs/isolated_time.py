@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from emulator_runtime.domain.errors import EmuGpuError
-from emulator_runtime.domain.job import TimedWork
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns, to_s
@@ -18,6 +17,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 from emulator_runtime.workloads.step_costs.work import step_times
 from operators.fitting.offers import NodeOffer, profiles_of, usable_types
+from operators.fitting.workload import timed_work
 from operators.objects.emujob import Configuration, EmuJobSpec
 
 
@@ -34,18 +34,23 @@ def _times(
     types, problem = usable_types(spec, configuration, offers, profiles)
     if problem:
         return
+    host = HostShare(configuration.cpu_milli, configuration.memory_bytes)
     if not configuration.model:
-        duration_s = to_s(configuration.step_time_ns * spec.steps)
-        work = TimedWork(duration_s, configuration.sensitivity, stages=configuration.stages)
-        host = HostShare(configuration.cpu_milli, configuration.memory_bytes)
-        yield step_times(work, spec.steps, None, host, profiles)
+        yield step_times(timed_work(configuration, spec.steps), spec.steps, None, host, profiles)
         return
     table = profiles_of(spec, profiles)
     request = TrainRequest(
-        spec.steps, model=configuration.model, batch_size=configuration.batch_size, stages=configuration.stages
+        spec.steps,
+        model=configuration.model,
+        batch_size=configuration.batch_size,
+        input_cpu_s=to_s(configuration.input_cpu_ns) / spec.nodes,
+        host_s=to_s(configuration.host_ns),
+        stages=configuration.stages,
     )
     for gpu_type in types:
-        layout = Layout((gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes)
+        layout = Layout(
+            (gpu_type,) * configuration.gpus, configuration.gpus * spec.nodes, spec.nodes, host=request.share(host)
+        )
         try:
             plan = plan_step(request, layout, table)
             start_s = table.step_profile(configuration.model, gpu_type, plan.batch_per_gpu).start_s

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
-from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.node.layout import CONTAINER_TOOLS_DIR, GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import BATCH_SIZE_VARIABLE, CONFIGURATION_VARIABLE, PROFILES_VARIABLE
 from emulator_runtime.workloads.stopping import GRACE_S
@@ -96,18 +95,22 @@ def arguments(job: EmuJob, spec: EmuJobSpec) -> list[str]:
         batch_size = configuration.batch_size // max(1, configuration.gpus)
         resumes = ["--resumes"] if spec.program.resumes else []
         words = spec.program.words(spec.steps, batch_size)
-        return ["program", "--steps", str(spec.steps), *_work(configuration), *resumes, "--", *words]
+        return ["program", "--steps", str(spec.steps), *_work(configuration, spec.nodes), *resumes, "--", *words]
     if len(spec.configurations) == 1:
-        work = _work(spec.configurations[0])
+        work = _work(spec.configurations[0], spec.nodes)
     else:
-        work = [part for c in spec.configurations for part in ("--configuration", f"{c.name}={' '.join(_work(c))}")]
+        work = [
+            part
+            for c in spec.configurations
+            for part in ("--configuration", f"{c.name}={' '.join(_work(c, spec.nodes))}")
+        ]
     name = job.key.name
     ranks = ["--nodes", str(spec.nodes), "--rendezvous", f"{name}-0.{name}:{RENDEZVOUS_PORT}"]
     return ["train", f"--{spec.unit}", str(spec.length), *work, *(ranks if spec.nodes > 1 else [])]
 
 
-def _work(configuration: Configuration) -> list[str]:
-    stages = _stages(configuration.stages)
+def _work(configuration: Configuration, nodes: int) -> list[str]:
+    stages = [*_stages(configuration, nodes)]
     if configuration.model:
         return ["--model", configuration.model, "--batch-size", str(configuration.batch_size), *stages]
     on_gpus = configuration.gpus and configuration.gpu_memory_bytes  # without GPUs there is no GPU memory
@@ -115,11 +118,20 @@ def _work(configuration: Configuration) -> list[str]:
     return ["--step-time-s", _seconds(configuration.step_time_ns), *memory, *_speeds(configuration), *stages]
 
 
-def _stages(times: StageTimes) -> Iterator[str]:
-    options = {"--fetch-s": times.fetch_ns, "--transfer-s": times.transfer_ns, "--exchange-s": times.exchange_ns}
+def _stages(configuration: Configuration, nodes: int) -> Iterator[str]:
+    times, input_ns = configuration.stages, configuration.input_cpu_ns // nodes
+    options = {
+        "--fetch-s": times.fetch_ns,
+        "--input-cpu-s": input_ns,
+        "--transfer-s": times.transfer_ns,
+        "--host-s": configuration.host_ns,
+        "--exchange-s": times.exchange_ns,
+    }
     for option, stage_ns in options.items():
         if stage_ns:
             yield from (option, _seconds(stage_ns))
+    if input_ns:
+        yield from ("--cpus", _cpus(configuration.cpu_milli))
 
 
 def _seconds(duration_ns: int) -> str:

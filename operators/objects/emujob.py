@@ -196,6 +196,22 @@ class Work(Part):
         alias="exchangeTime",
         description="For how long each step, when its GPUs are done, needs the network of its node, on each node of the job.",
     )
+    host_ns: Annotated[StageNs, IMMUTABLE] = Field(
+        0,
+        alias="hostTime",
+        description="For how long the host works before each step while the GPUs wait, such as 13ms.",
+    )
+    input_cpu_ns: Annotated[StageNs, IMMUTABLE] = Field(
+        0,
+        alias="inputCPUTime",
+        description="With model: CPU time that the input of each step takes, on all nodes together; the emulated CPUs share it. "
+        "The input is prepared one step ahead.",
+    )
+
+    @property
+    def staged(self) -> bool:
+        """Whether a step is more than the work of its GPUs."""
+        return bool(self.stages or self.host_ns or self.input_cpu_ns)
 
     @property
     def stages(self) -> StageTimes:
@@ -203,7 +219,8 @@ class Work(Part):
         return StageTimes(self.fetch_ns, self.transfer_ns, self.exchange_ns)
 
 
-_STAGES = ("fetchTime", "transferTime", "exchangeTime")
+_STAGES = ("fetchTime", "inputCPUTime", "transferTime", "hostTime", "exchangeTime")
+_STAGES_TEXT = f"{', '.join(_STAGES[:-1])} and {_STAGES[-1]}"
 
 
 def _staged(path: str) -> str:
@@ -238,10 +255,16 @@ def _work_rules(unless: str = "", exempt: str = "") -> tuple[Rule, ...]:
             at="sensitivity",
         ),
         Rule(
-            "sensitivity: goes not together with fetchTime, transferTime and exchangeTime; leave it or them out",
+            f"sensitivity: goes not together with {_STAGES_TEXT}; leave it or them out",
             f"!has(self.sensitivity) || !({_staged('self')})",
-            lambda work: not work.has("curves") or not work.stages,
+            lambda work: not work.has("curves") or not work.staged,
             at="sensitivity",
+        ),
+        Rule(
+            "inputCPUTime: belongs to model",
+            "!has(self.inputCPUTime) || !has(self.stepTime)",
+            lambda work: not work.has("input_cpu_ns") or not work.has("step_time_ns"),
+            at="inputCPUTime",
         ),
         Rule(
             "exchangeTime: a step before an exchange takes at most 10m; make steps shorter (stepTime)",
@@ -273,9 +296,9 @@ def _amount_rules(path: str, way: str) -> tuple[Rule, ...]:
             at="resources",
         ),
         Rule(
-            f"resources: minEmuGPU and maxEmuGPU go not together with fetchTime, transferTime and exchangeTime of a {way}",
+            f"resources: minEmuGPU and maxEmuGPU go not together with {_STAGES_TEXT} of a {way}",
             f"!({_staged(path)}) || !({_ranged('self')})",
-            lambda way: not way.stages or not way.resources.ranged,
+            lambda way: not way.staged or not way.resources.ranged,
             at="resources",
         ),
         Rule(
@@ -371,6 +394,20 @@ class Configuration(Part):
         return self.profile.stages
 
     @property
+    def host_ns(self) -> int:
+        """Of the host before each step, while the GPUs wait."""
+        return self.profile.host_ns
+
+    @property
+    def input_cpu_ns(self) -> int:
+        """CPU time of the input of one step, on all nodes together."""
+        return self.profile.input_cpu_ns
+
+    @property
+    def staged(self) -> bool:
+        return self.profile.staged
+
+    @property
     def curves(self) -> Curves | None:
         return self.profile.curves
 
@@ -442,7 +479,9 @@ _SHORT_FIELDS = (
     "gpu_type",
     "gpu_types",
     "fetch_ns",
+    "input_cpu_ns",
     "transfer_ns",
+    "host_ns",
     "exchange_ns",
 )
 
@@ -516,10 +555,10 @@ class EmuJobSpec(Work):
             at="program",
         ),
         Rule(
-            "program: fetches, transfers and exchanges by itself; leave fetchTime, transferTime and exchangeTime out",
+            f"program: does by itself what it does beside its kernels; leave {_STAGES_TEXT} out",
             f"!has(self.program) || !({_staged('self')}) && (!has(self.configurations) || "
             f"self.configurations.all(c, !({_staged('c.profile')})))",
-            lambda spec: spec.program is None or not any(c.stages for c in spec.configurations),
+            lambda spec: spec.program is None or not any(c.staged for c in spec.configurations),
             at="program",
         ),
         Rule(_FROZEN, " && ".join(f"has(self.{name}) == has(oldSelf.{name})" for name in _OPTIONAL_AND_FROZEN)),

@@ -35,15 +35,17 @@ def test_two_jobs_on_one_storage_are_half_as_fast_in_their_fetches(
     ledger: Ledger,
     tmp_path: Path,
 ) -> None:
-    """Steps of 50 ms whose input is fetched for 100 ms: 100 ms a step alone on a node, 200 ms for two jobs at once."""
+    """Steps of 50 ms whose input is fetched for 100 ms: 100 ms a step alone on a node, 200 ms for two jobs at once. A third job on
+    the second node fetches nothing: 60 ms a step, of which its host takes 10 ms."""
     values = tmp_path / "values.yaml"
     values.write_text(VALUES, encoding="utf-8")
     pools(values)
     for worker in workers:
         eventually(f"{worker.name} shares its storage", lambda w=worker: shares(admin, w.name))
     time.sleep(5)  # the managers watch their Nodes
-    nodes = {"left": workers[0].name, "right": workers[0].name, "alone": workers[1].name}
-    kubectl.apply(*(emujob(name, **WORK) for name in nodes))
+    nodes = {"left": workers[0].name, "right": workers[0].name, "alone": workers[1].name, "host": workers[1].name}
+    unfetched = {name: value for name, value in WORK.items() if name != "fetchTime"} | {"hostTime": "10ms"}
+    kubectl.apply(*(emujob(name, **(unfetched if name == "host" else WORK)) for name in nodes))
     for name, node in nodes.items():
         wait_phase(kubectl, name, "Queued")
         allocate(kubectl, name, node)
@@ -54,7 +56,7 @@ def test_two_jobs_on_one_storage_are_half_as_fast_in_their_fetches(
         check_every_step_once(eventually("all steps are reported", lambda uid=uid: finished(ledger, uid)), STEPS)
         (pod,) = pods_of(kubectl, name)
         medians_s[name] = median_step_s(kubectl.logs(pod["metadata"]["name"]))
-    assert medians_s == pytest.approx({"left": 0.2, "right": 0.2, "alone": 0.1}, rel=0.1)
+    assert medians_s == pytest.approx({"left": 0.2, "right": 0.2, "alone": 0.1, "host": 0.06}, rel=0.1)
 
 
 def shares(admin: Kubectl, node: str) -> bool:

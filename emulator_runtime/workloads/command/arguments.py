@@ -71,16 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--profiles", type=Path, metavar="FILE.json", help="your own profiles, beside the bundled ones")
     what.add_argument("--extrapolate", action="store_true", help="allow batch sizes beyond the measured ones")
-    what.add_argument(
-        "--input-cpu-s", type=float, default=0.0, metavar="S", help="CPU seconds to prepare the input of one step"
-    )
-    what.add_argument(
-        "--host-s",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="seconds before each step in which the GPU waits for the host",
-    )
     _add_ranks(parser.add_argument_group("several GPUs and pods"))
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on stdout at the end; progress on stderr")
@@ -97,6 +87,10 @@ def _add_work(group: argparse._ActionsContainer) -> None:
     )
     group.add_argument(
         "--memory-speeds", metavar="60GiB=1,90GiB=2", help="the same by host memory; the slower of both counts"
+    )
+    group.add_argument("--input-cpu-s", type=float, metavar="S", help="CPU seconds to prepare the input of one step")
+    group.add_argument(
+        "--host-s", type=float, metavar="S", help="seconds before each step in which the GPU waits for the host"
     )
     cpus = "emulated CPUs for --input-cpu-s (default 1) and --cpu-speeds, unless the job's scheduler gives it others"
     group.add_argument("--cpus", type=float, metavar="N", help=cpus)

@@ -79,7 +79,6 @@ def test_kubernetes_scheduler_gets_the_gpu_way_only() -> None:
     [
         ({"configurations": (ON_CPU,)}, RunTarget("n", "e"), "runs on CPUs only.*leave --default-scheduler out"),
         ({"user": "u" * 64}, TO, "job 'a': user: may have 63 characters"),
-        ({"work": {"gpu": ModelWork("resnet50", 16, 0.5)}, "configurations": (ON_GPU,)}, TO, "job 'a': input_cpu_s"),
         ({"steps": 10**12, "configurations": (ON_GPU,)}, TO, "1000000000000 steps in 40 s are less than 1 ns each"),
     ],
 )

@@ -37,13 +37,18 @@ V100 = "Tesla_V100-PCIE-32GB"
 PROFILES = ProfileTable.bundled()
 OFFERS = (NodeOffer("w1", 64_000, 2**40, ((V100, 2**34),) * 8),) * 2
 TO = RunTarget("lab", "exp", "s")
-HEADER = "job_id,num_gpus,nodes,gpu_duration_s,model,batch_size,steps,fetch_s,transfer_s,exchange_s\n"
+HEADER = (
+    "job_id,num_gpus,nodes,gpu_duration_s,model,batch_size,steps,fetch_s,transfer_s,exchange_s,host_s,input_cpu_s\n"
+)
 ROWS = {
     "timed": "a,1,,10,,,100,0.08,0.012345678,0.25",
     "fetching": "a,2,,10,,,100,0.08,,",
     "of two nodes": "a,4,2,10,,,100,0.08,0.01,0.25",
     "of a model": "a,2,,,resnet50,32,100,0.08,0.01,0.25",
     "of a model on two nodes": "a,2,2,,resnet50,32,100,,0.01,0.25",
+    "with host time": "a,2,,10,,,100,,,,0.0135,",
+    "of all kinds": "a,2,,,resnet50,32,100,0.08,0.01,0.25,0.0135,1.5",
+    "of all kinds on two nodes": "a,4,2,,resnet50,32,100,0.08,0.01,0.25,0.0135,4.5",
 }
 NODE = {"name": "w1", "gpus": 4, "gpu_type": "V100", "cpus": 64}
 SHARED = {"storage": 2, "network": 0.5, "links": [{"gpus": [0, 1]}, {"gpus": [2, 3], "speed": 2}]}
@@ -51,7 +56,8 @@ SHARED = {"storage": 2, "network": 0.5, "links": [{"gpus": [0, 1]}, {"gpus": [2,
 
 def workload(folder: Path, *rows: str) -> Any:
     path = folder / "jobs.csv"
-    path.write_text(HEADER + "\n".join(rows) + "\n", encoding="utf-8")
+    padded = (row + "," * (HEADER.count(",") - row.count(",")) for row in rows)
+    path.write_text(HEADER + "\n".join(padded) + "\n", encoding="utf-8")
     return load_workload(path).exchanging()
 
 
@@ -85,8 +91,9 @@ def test_the_emujob_of_a_row_has_its_stages_in_pods_and_predictions(tmp_path: Pa
     assert job_spec("a", spec, 0.0, 0, OFFERS, PROFILES).work == job.work
     (way,) = job.configurations
     request = trained(spec)
-    assert request.stages == job.work["gpu"].stages != StageTimes()
-    placements = (TaskPlacement(f"w{n}", (DeviceShare(None, V100),) * way.gpus, 1000) for n in range(way.min_tasks))
+    assert request.stages == job.work["gpu"].stages
+    share = (DeviceShare(None, V100),) * way.gpus
+    placements = (TaskPlacement(f"w{n}", share, way.cpu_milli) for n in range(way.min_tasks))
     predicted = WorkloadTruth(loaded, cluster()).step_times(job, Allocation("gpu", tuple(placements)))
     plan = plan_step(request, Layout((V100,) * way.gpus, way.total_gpus, way.min_tasks), PROFILES)
     assert plan.times(job.steps) == predicted
@@ -94,14 +101,17 @@ def test_the_emujob_of_a_row_has_its_stages_in_pods_and_predictions(tmp_path: Pa
 
 
 def test_each_configuration_has_its_own_stages() -> None:
-    quick = {"name": "quick", "profile": {"stepTime": "1s", "fetchTime": "80ms"}}
+    quick = {"name": "quick", "profile": {"stepTime": "1s", "fetchTime": "80ms", "hostTime": "13ms"}}
     slow = {"name": "slow", "profile": {"stepTime": "2s", "exchangeTime": "1.5s"}}
     spec = parse_spec("lab", "a", {"steps": 10, "configurations": [quick, slow]})
     assert trained(spec, "quick").stages == StageTimes(fetch_ns=80_000_000)
+    assert (trained(spec, "quick").host_s, trained(spec, "slow").host_s) == (0.013, 0.0)
     assert trained(spec, "slow").stages == StageTimes(exchange_ns=1_500_000_000)
 
 
 WRONG = {
+    "a:1,,100000,,,100,,,,601,": "host_s: is 601 s,",
+    "a:1,,,resnet50,32,100,,,,,601": "input_cpu_s: is 601 s,",
     "a:1,,10,,,100,601,,": "fetch_s: is 601 s, and on a cluster a step may have 600 s of each stage",
     "a:4,,10,,,100,,200,": "transfer_s: is 800 s for its 4 GPUs, and on a cluster",
     "a:1,,10,,,100,,,1e7": r"exchange_s: is 1e\+07 s",
