@@ -90,6 +90,7 @@ class Experiment:
             **({"stretch": stretch} if stretch != 1 else {}),
             "estimates": self.known[0],
             "seed": self.known[1],
+            **({"failures": str(self.spec.failures)} if self.spec.failures else {}),
             "costs": {name: f"{value:g} s" for name, value in asdict(self.spec.costs).items() if value} or "none",
         }
 
@@ -113,7 +114,18 @@ class Experiment:
     def simulate(self, policy: str, *, progress: Progress | None = None, explain: Explain | None = None) -> RunRecord:
         """The predicted run of a `--policy` value."""
         cluster = SimulatedCluster(self.truth, self.spec.costs, any_batch=not self.as_pods)
-        return self._run(policy, lambda: cluster, 0, progress, explain)
+        record = self._run(policy, lambda: cluster, 0, progress, explain)
+        if self.spec.failures is None:
+            return record
+        lost_gpu_s, jobs = (
+            sum(one.lost_gpu_s for one in cluster.interruptions),
+            {one.job_id for one in cluster.interruptions},
+        )
+        note = (
+            f"nodes went away: runs interrupted: {len(cluster.interruptions)}, jobs: {len(jobs)}, GPU-hours lost since their "
+            f"checkpoints: {lost_gpu_s / 3600:.3f}"
+        )
+        return replace(record, interruptions=tuple(cluster.interruptions), notes=(*record.notes, note))
 
     def observe(
         self,

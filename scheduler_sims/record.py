@@ -63,6 +63,20 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Interruption:
+    """A run of a job ended because `node` went away. It goes on after `kept_steps`, those up to its last checkpoint.
+
+    `lost_gpu_s`: the GPU-seconds since then, or since the run began.
+    """
+
+    job_id: str
+    node: str
+    at_s: float
+    kept_steps: int
+    lost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LagAccount:
     """How late a real cluster was against its own deadlines; emulated seconds, by kind of deadline (start, step, ...)."""
 
@@ -101,3 +115,4 @@ class RunRecord:
     cpu_milli: int = 0
     host_spans: tuple[HostSpan, ...] = ()
     policy_s: float = 0.0
+    interruptions: tuple[Interruption, ...] = ()

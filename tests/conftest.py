@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 MUST_RUN = {
     "pages in a browser": ("operators/api/test_api_pages.py",),
@@ -67,7 +67,10 @@ PAGES = "operators/api/test_api_pages.py"
 _TESTS = Path(__file__).parent
 
 settings.register_profile("any machine", deadline=None)  # an example that takes 200 ms says how busy the machine is
-settings.load_profile("any machine")
+settings.register_profile(  # the same examples in each run, and no minutes of shrinking: a failure says what code did
+    "CI", settings.get_profile("any machine"), derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile("CI" if os.environ.get("CI") else "any machine")
 _SAMPLE_S = 0.05
 
 

@@ -18,6 +18,7 @@ from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import Comparison, compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
+from scheduler_sims.reports.interruptions_file import write_interruptions_csv
 from scheduler_sims.reports.page.html import write_report
 from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
@@ -25,6 +26,8 @@ from scheduler_sims.reports.table import print_comparison
 THE_CLUSTER = "as its pools are"
 """The cluster's description in reports of a comparison without a cluster file."""
 JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
+INTERRUPTIONS = "interruptions.csv"
+"""Written where nodes fail only."""
 _TABLE_WIDTH = 100
 
 
@@ -62,7 +65,7 @@ def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    for target in (out / name for name in (JOBS, SPANS, SUMMARY, REPORT)):
+    for target in (out / name for name in (JOBS, SPANS, SUMMARY, REPORT, INTERRUPTIONS)):
         if target.is_dir():
             raise InputError("--out", f"{target} is a directory; choose another output folder")
         for what, path in inputs:
@@ -124,6 +127,8 @@ def _write_files(
     if args.out is not None:
         write_jobs_csv(args.out / JOBS, runs)
         write_spans_csv(args.out / SPANS, runs)
+        if any(run.interruptions for run in runs):
+            write_interruptions_csv(args.out / INTERRUPTIONS, runs)
         write_summary(args.out / SUMMARY, comparison, meta)
         write_report(args.out / REPORT, runs, comparison, meta)
 

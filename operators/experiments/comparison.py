@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from emulator_runtime.domain.errors import InputError
 from operators.experiments.calibration.calibration import as_submitted
 from operators.experiments.calibration.probes import probe_jobs
 from operators.experiments.cluster_state import ClusterState, match
@@ -101,6 +102,10 @@ class Comparison:
         Raises InputError where it can't be used, ClusterError where the calibration fails.
         """
         plan, spec = self.plan, experiment.spec
+        if spec.failures is not None:
+            raise InputError(
+                f"{plan.place}: failures", "nodes fail in the simulator only (`emugpu simulate`); leave it out"
+            )
         for by_kubernetes in (*([False] if plan.policies else []), *([True] if plan.pod_schedulers else [])):
             self._executor.check_jobs(experiment.workload.jobs, by_kubernetes=by_kubernetes)
         same = {node.name: node.name for node in spec.nodes}

@@ -100,15 +100,7 @@ def _work(configuration: Configuration, spec: EmuJobSpec, table: ProfileTable) -
             starts=spec.program is not None,
             own=own,
         )
-    return timed_work(configuration, spec.steps)
-
-
-def timed_work(configuration: Configuration, steps: int) -> domain.TimedWork:
-    """The work of a configuration without a model."""
-    duration_s = to_s((configuration.step_time_ns + configuration.host_ns) * steps)
-    return domain.TimedWork(
-        duration_s, configuration.sensitivity, host_s=to_s(configuration.host_ns), stages=configuration.stages
-    )
+    return configuration.timed_work(spec.steps)
 
 
 def _program(spec: EmuJobSpec) -> domain.Program | None:

@@ -17,7 +17,6 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 from emulator_runtime.workloads.step_costs.work import step_times
 from operators.fitting.offers import NodeOffer, profiles_of, usable_types
-from operators.fitting.workload import timed_work
 from operators.objects.emujob import Configuration, EmuJobSpec
 
 
@@ -36,7 +35,7 @@ def _times(
         return
     host = HostShare(configuration.cpu_milli, configuration.memory_bytes)
     if not configuration.model:
-        yield step_times(timed_work(configuration, spec.steps), spec.steps, None, host, profiles)
+        yield step_times(configuration.timed_work(spec.steps), spec.steps, None, host, profiles)
         return
     table = profiles_of(spec, profiles)
     request = TrainRequest(

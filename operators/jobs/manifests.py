@@ -130,7 +130,7 @@ def _stages(configuration: Configuration, nodes: int) -> Iterator[str]:
     for option, stage_ns in options.items():
         if stage_ns:
             yield from (option, _seconds(stage_ns))
-    if input_ns:
+    if input_ns and configuration.cpu_milli:  # else one CPU, the default of `train` and of predictions
         yield from ("--cpus", _cpus(configuration.cpu_milli))
 
 

@@ -15,7 +15,7 @@ from emulator_runtime.domain import job as domain
 from emulator_runtime.domain.samples import MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import Knots, Sensitivity
 from emulator_runtime.domain.stages import StageTimes
-from emulator_runtime.domain.units import MAX_UNIT_NS
+from emulator_runtime.domain.units import MAX_UNIT_NS, to_s
 from operators.kube.documents import Key, key_of, object_at, text_at, texts_of, whole_at
 from operators.objects.custom_resource import (
     Column,
@@ -406,6 +406,11 @@ class Configuration(Part):
     @property
     def staged(self) -> bool:
         return self.profile.staged
+
+    def timed_work(self, steps: int) -> domain.TimedWork:
+        """The work of so many steps without a model."""
+        duration_s, host_s = to_s((self.step_time_ns + self.host_ns) * steps), to_s(self.host_ns)
+        return domain.TimedWork(duration_s, self.sensitivity, host_s, self.stages)
 
     @property
     def curves(self) -> Curves | None:

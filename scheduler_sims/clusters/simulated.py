@@ -11,20 +11,22 @@ loop receives the events of an instant.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.domain.units import to_ns
-from scheduler_sims.clusters.base import Capabilities, Event, Happening, Start, StartQueue, StopQueue
+from emulator_runtime.domain.units import to_ns, to_s
+from scheduler_sims.clusters.base import ORDER, Capabilities, Event, Happening, Start, StartQueue, StopQueue
 from scheduler_sims.clusters.host_share import HostShare
 from scheduler_sims.clusters.leases import Leases
+from scheduler_sims.clusters.node_outages import Checkpoint, Interrupted, NodeOutages, NodeTurn, Turn
+from scheduler_sims.clusters.open import NodesChanged
 from scheduler_sims.clusters.shared_runs import RunEnd, SharedRuns
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import Allocation
-from scheduler_sims.record import LagAccount
+from scheduler_sims.record import Interruption, LagAccount
 
 _WITHIN = -1
 """Position of cluster-internal events among the events of an instant (see base.ORDER): before all of them."""
@@ -54,6 +56,11 @@ class _Run:
     """A stop was requested; the run continues until the stop is delivered."""
     release_ns: int = 0
     """After the last step of a run that was stopped: until its devices are free."""
+    allocation: Allocation | None = None
+    """Where nodes may go away."""
+    kept: int = 0
+    """The steps up to the last checkpoint, which was written at `kept_ns`."""
+    kept_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ class _Pending:
     stop: _StopDelivery | None = None
 
 
-_Entry = Event | _Run | _StopDelivery | _HostWork | _HostDone
+_Entry = Event | _Run | _StopDelivery | _HostWork | _HostDone | NodeTurn | Checkpoint
 
 
 class SimulatedCluster:
@@ -120,6 +127,9 @@ class SimulatedCluster:
         self._shared = SharedRuns(truth.cluster.resources)
         self._numbers = 0
         self._seen_now = False  # whether the loop has received an event of this instant
+        self._outages = NodeOutages(truth.cluster)
+        self._turns(self._outages.first())
+        self.interruptions: list[Interruption] = []
 
     def prepare(self, jobs: Sequence[JobSpec]) -> None:
         pass
@@ -139,6 +149,12 @@ class SimulatedCluster:
                 self._deliver_stop(event, number)
             elif isinstance(event, _HostWork | _HostDone):
                 self._work(event, number, due_ns)
+            elif isinstance(event, NodeTurn):
+                self._advance(due_ns)
+                self._turn(event)
+            elif isinstance(event, Checkpoint):
+                self._advance(due_ns)
+                self._checkpoint(event, number)
             elif self._valid(number, event):
                 events.append(event)
                 reached_ns = due_ns
@@ -153,6 +169,8 @@ class SimulatedCluster:
         times = self._truth.step_times(start.job, start.allocation, start.samples.steps)
         run = _Run(start.job, times, start.steps_done, _LATER_NS, number, times.steps, number)
         self._runs[start.job.job_id] = run
+        if self._outages:
+            run.allocation, run.kept = start.allocation, run.first
         self._push(run, start.at_ns, Happening.STARTED, run.first)
         if self._host is None or start.at_ns < 0:
             self._begin(run, self._starts.begin_ns(start), start, sharing)
@@ -163,7 +181,9 @@ class SimulatedCluster:
 
     def _begin(self, run: _Run, begin_ns: int, start: Start, sharing: Mapping[str, str]) -> None:
         """The first step of a run begins at `begin_ns`."""
-        run.begin_ns = begin_ns
+        run.begin_ns = run.kept_ns = begin_ns
+        if self._outages and self._outages.checkpoint_every_ns:
+            self._expect_checkpoint(run)
         nodes = self._truth.cluster.resources if run.times.stages else ()
         if sharing or (nodes and any(task.node in nodes for task in start.allocation.tasks)):
             self._shared.begin(start, run.times, begin_ns + run.times.start_ns, sharing)
@@ -257,6 +277,54 @@ class SimulatedCluster:
         run.last = self.steps_done(run.job.job_id)
         run.number = run.born = self._next_number()
         self._push(run, self._now_ns + run.release_ns, Happening.STOPPED, _kept(run.job, run.last))
+
+    # --- nodes that go away ---------------------------------------------------------------------------------------------
+
+    def _turns(self, turns: Iterable[NodeTurn]) -> None:
+        for turn in turns:
+            heapq.heappush(self._heap, ((turn.at_ns, _WITHIN, -1), self._next_number(), turn))
+
+    def _turn(self, turn: NodeTurn) -> None:
+        """A node goes, comes back, or is announced to go; what ran on it is interrupted before the loop hears of the node."""
+        if turn.turn is Turn.DOWN:
+            for run in [
+                run for run in self._runs.values() if run.allocation and turn.outage.node in run.allocation.nodes
+            ]:
+                self._interrupt(run, turn.outage.node)
+        following, changed = self._outages.take(turn)
+        self._turns(following)
+        if changed:
+            event = NodesChanged(self._now_ns, Happening.NODES, "", -1, nodes=self._outages.states())
+            key = (self._now_ns, ORDER[Happening.STOPPED], _LATER_NS)  # after all that stops
+            heapq.heappush(self._heap, (key, self._next_number(), event))
+
+    def _interrupt(self, run: _Run, node: str) -> None:
+        """Ends a run at its last checkpoint, unless its last step has ended and it only releases its devices."""
+        job, now_ns = run.job, self._now_ns
+        if self.steps_done(job.job_id) >= run.times.steps:
+            return
+        assert run.allocation is not None
+        kept, lost_ns = _kept(job, run.kept), max(0, now_ns - run.kept_ns) if job.job_id not in self._pending else 0
+        self._pending.pop(job.job_id, None)
+        if job.job_id in self._shared:
+            self._shared.leave(job.job_id, now_ns)
+        run.asked, run.number = True, self._next_number()
+        run.born = run.number
+        lost_gpu_s = to_s(lost_ns) * run.allocation.gpus
+        self.interruptions.append(Interruption(job.job_id, node, to_s(now_ns), kept, lost_gpu_s))
+        reason = f"node {node} went away; it goes on after step {kept}"
+        event = Interrupted(now_ns, Happening.STOPPED, job.job_id, job.row, kept, reason, lost_ns=lost_ns)
+        heapq.heappush(self._heap, (event.order, run.number, event))
+
+    def _checkpoint(self, checkpoint: Checkpoint, born: int) -> None:
+        run = self._runs.get(checkpoint.job_id)
+        if run is not None and run.born == born:
+            run.kept, run.kept_ns = self.steps_done(checkpoint.job_id), self._now_ns
+            self._expect_checkpoint(run)
+
+    def _expect_checkpoint(self, run: _Run) -> None:
+        due_ns = run.kept_ns + self._outages.checkpoint_every_ns
+        heapq.heappush(self._heap, ((due_ns, _WITHIN, run.job.row), run.born, Checkpoint(run.job.job_id)))
 
     def resize(self, job_id: str, allocation: Allocation) -> None:
         run = self._runs.get(job_id)
@@ -381,6 +449,8 @@ class SimulatedCluster:
         heapq.heappush(self._heap, ((due_ns, kind, row), run.number, event))
 
     def _valid(self, number: int, event: Event) -> bool:
+        if isinstance(event, NodesChanged):
+            return True
         run = self._runs.get(event.job_id)
         if run is None or number != (run.born if event.what is Happening.STARTED else run.number):
             return False

@@ -19,6 +19,7 @@ from emulator_runtime.domain.wording import quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
+from scheduler_sims.inputs.outages import Failures, Outage, RandomOutages, problem_of
 from scheduler_sims.inputs.yaml_file import read_yaml
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
@@ -38,7 +39,7 @@ _NODE_FIELDS = (
     "network",
     "links",
 )
-_TOP_FIELDS = ("nodes", "costs")
+_TOP_FIELDS = ("nodes", "costs", "failures")
 MAX_NODES = 10_000
 MAX_GPUS_PER_NODE = 256
 
@@ -67,10 +68,11 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A cluster as its file describes it: nodes in file order, and the costs of scheduling actions."""
+    """A cluster as its file describes it: nodes in file order, the costs of scheduling actions, and what fails."""
 
     nodes: tuple[NodeSpec, ...]
     costs: ClusterCosts = field(default_factory=ClusterCosts)
+    failures: Failures | None = None
 
     @cached_property
     def gpus(self) -> int:
@@ -108,14 +110,18 @@ def parse_cluster(document: object, place: str, catalogue: Catalogue) -> Cluster
     if not isinstance(entries, list) or not entries:
         raise InputError(f"{place}: nodes", "must be a list of at least one node")
     nodes: list[NodeSpec] = []
+    of_entries: dict[str, tuple[str, ...]] = {}
     for number, entry in enumerate(entries):
-        nodes.extend(_nodes(entry, f"{place}: nodes[{number}]", catalogue))
+        made = _nodes(entry, f"{place}: nodes[{number}]", catalogue)
+        nodes.extend(made)
+        of_entries[str(entry["name"])] = tuple(node.name for node in made)
         if len(nodes) > MAX_NODES:
             raise InputError(f"{place}: nodes", f"at most {MAX_NODES} nodes are supported")
     for name, times in Counter(node.name for node in nodes).items():
         if times > 1:
             raise InputError(f"{place}: nodes", f"{times} nodes are called {quoted(name)}; names must differ")
-    return ClusterSpec(tuple(nodes), _costs(top.get("costs"), f"{place}: costs"))
+    failures = _failures(top.get("failures"), f"{place}: failures", of_entries)
+    return ClusterSpec(tuple(nodes), _costs(top.get("costs"), f"{place}: costs"), failures)
 
 
 def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
@@ -224,6 +230,56 @@ def _costs(document: object, place: str) -> ClusterCosts:
     if problem := costs.problem():
         raise InputError(f"{place}.host_slots", problem)
     return costs
+
+
+def _failures(document: object, place: str, of_entries: Mapping[str, tuple[str, ...]]) -> Failures | None:
+    """`of_entries`: the names of the nodes of each entry of `nodes`."""
+    if document is None:
+        return None
+    fields = _mapping(document, place, ("checkpoint_every_s", "outages", "random"))
+    outages = [
+        _outage(entry, f"{place}.outages[{number}]") for number, entry in enumerate(_list(fields, "outages", place))
+    ]
+    random = [
+        _random(entry, f"{place}.random[{number}]", of_entries)
+        for number, entry in enumerate(_list(fields, "random", place))
+    ]
+    every_s = _number(fields, "checkpoint_every_s", place, default=0.0)
+    failures = Failures(every_s, tuple(outages), tuple(random))
+    if problem := problem_of(failures, [name for names in of_entries.values() for name in names]):
+        raise InputError(f"{place}.{problem[0]}", problem[1])
+    return failures
+
+
+def _outage(entry: object, place: str) -> Outage:
+    fields = _mapping(entry, place, ("node", "at_s", "down_s", "notice_s"))
+    at_s, down_s = (_number(fields, name, place, default=None, above=0) for name in ("at_s", "down_s"))
+    notice_s = _number(fields, "notice_s", place, default=0.0)
+    if notice_s > at_s:
+        raise InputError(f"{place}.notice_s", f"is longer than at_s ({at_s:g} s), so it would begin before the run")
+    return Outage(str(fields.get("node")), at_s - notice_s, at_s, at_s + down_s)
+
+
+def _random(entry: object, place: str, of_entries: Mapping[str, tuple[str, ...]]) -> RandomOutages:
+    fields = _mapping(entry, place, ("nodes", "mtbf_s", "down_s", "notice_s", "seed"))
+    mtbf_s, down_s = (_number(fields, name, place, default=None, above=0) for name in ("mtbf_s", "down_s"))
+    entries = [str(fields["nodes"])] if "nodes" in fields else list(of_entries)
+    for name in entries:
+        if name not in of_entries:
+            raise UnknownNameError(f"{place}.nodes", "entry of nodes", name, of_entries)
+    names = tuple(name for entry_name in entries for name in of_entries[entry_name])
+    notice_s, seed = (
+        _number(fields, "notice_s", place, default=0.0),
+        _whole(fields, "seed", place, default=0, least=0, most=2**32),
+    )
+    return RandomOutages(names, mtbf_s, down_s, notice_s, seed)
+
+
+def _list(fields: Mapping[str, Any], name: str, place: str) -> list[object]:
+    value = fields.get(name, [])
+    if not isinstance(value, list):
+        raise InputError(f"{place}.{name}", f"must be a list, not {shown(value)}")
+    return value
 
 
 def _mapping(value: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import to_s
 from scheduler_sims.clusters.base import Event, Happening
+from scheduler_sims.clusters.node_outages import Interrupted
 from scheduler_sims.clusters.open import NodeState, PresentJob
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.plan import Allocation
@@ -272,7 +273,7 @@ def _moved(view: JobView, phase: Phase, allocation: Allocation | None, running_s
 
 
 def _queued_again(view: JobView, event: Event, attained_gpu_s: float) -> JobView:
-    """The view of a job that was stopped after a run that attained this service."""
+    """The view of a job that was stopped, or interrupted by a failing node, after a run that attained this service."""
     return JobView(
         view.job_id,
         view.user,
@@ -286,7 +287,7 @@ def _queued_again(view: JobView, event: Event, attained_gpu_s: float) -> JobView
         view.attained_gpu_s + attained_gpu_s,
         to_s(event.at_ns),
         None,
-        view.preemptions + 1,
+        view.preemptions + (not isinstance(event, Interrupted)),
         None,
         view.batch_size,
         _samples_done(view, event),

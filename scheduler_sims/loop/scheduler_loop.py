@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
+from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, PolicyError
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.units import gib, to_ns, to_s
 from emulator_runtime.domain.wording import one_line
 from emulator_runtime.timing.host import monotonic_ns
 from emulator_runtime.timing.lag import LagHistogram
 from scheduler_sims.clusters.base import Cluster, Event, Happening, Start
+from scheduler_sims.clusters.node_outages import Interrupted
 from scheduler_sims.clusters.open import NodesChanged, NodeState, PresentJob, Submitted
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.interface.estimates import Estimates
@@ -38,6 +39,8 @@ from scheduler_sims.record import LagAccount
 RETRY_S = 1.0
 """Emulated time until a start is retried that the cluster refused for the moment."""
 
+MAX_LOST_RUNS = 1000
+"""Limit of consecutive interruptions of a job by failing nodes without a new checkpoint."""
 MAX_IDLE_PLANS = 10_000
 """Limit of consecutive plans that start nothing while no job runs, and of consecutive stops of runs without a finished step."""
 
@@ -75,6 +78,7 @@ class SchedulerLoop:
         self._next_arrival: tuple[JobSpec, int] | None = None
         self._jobs_view = MappingProxyType(self.books.views)
         self._ledger = Ledger.of(spec)
+        self._first_nodes = [node.name for node in spec.nodes]
         self.state: object = None
         self._wake_ns: int | None = None
         self._wakes = Wakes()
@@ -89,7 +93,11 @@ class SchedulerLoop:
         self._decision = Decision(0.0, ())
         """The decision that is reported next; it includes the stops that changes of nodes required before it."""
         self._idle_plans = 0
+        self._nodes_away = False
+        """Whether nodes that the cluster began with are away."""
         self._wasted_stops = 0
+        self._wasted_runs: Counter[str] = Counter()
+        """Of each job: how often it was interrupted since it last kept a step."""
         self._decide_lags = LagHistogram()
 
     @property
@@ -122,7 +130,7 @@ class SchedulerLoop:
 
     def _wait_for_events(self) -> None:
         until_ns = self._next_deadline()
-        if until_ns is None and not self._ending.endless and not self._anything_runs():
+        if until_ns is None and not self._ending.endless and not self._anything_runs() and not self._nodes_away:
             raise PolicyError(self._starvation())  # without a deadline, only running jobs cause events
         self._absorb(self._cluster.wait(until_ns))
 
@@ -203,6 +211,7 @@ class SchedulerLoop:
         self._ledger = self._ledger.renewed(states, held)
         self.books.renew(states)
         names = {state.spec.name for state in states}
+        self._nodes_away = not names.issuperset(self._first_nodes)
         self._stop([job_id for job_id, allocation in held.items() if not names.issuperset(allocation.nodes)])
         self._triggers.add(str(Happening.NODES))
 
@@ -211,6 +220,9 @@ class SchedulerLoop:
         view = self.books.views[event.job_id]
         allocation = view.allocation
         gained = event.what is not Happening.STOPPED or event.steps_done > view.steps_done
+        if isinstance(event, Interrupted):
+            self._interrupted(event, gained=gained)
+            gained = True  # it isn't the policy's fault
         self._wasted_stops = 0 if gained else self._wasted_stops + 1
         if self._wasted_stops > MAX_IDLE_PLANS:
             raise PolicyError(f"the policy stopped jobs {MAX_IDLE_PLANS} times in a row before they had done a step")
@@ -218,6 +230,17 @@ class SchedulerLoop:
         if allocation is not None:
             self._ledger.release(event.job_id, allocation)
         self._changed(event.job_id, str(event.what))
+
+    def _interrupted(self, event: Interrupted, *, gained: bool) -> None:
+        """Raises ClusterError for a job that would never end, because its nodes fail more often than it writes checkpoints."""
+        self._wasted_runs[event.job_id] = 0 if gained else self._wasted_runs[event.job_id] + 1
+        if self._wasted_runs[event.job_id] > MAX_LOST_RUNS:
+            problem = (
+                f"job {event.job_id!r} was interrupted {MAX_LOST_RUNS} times in a row before it had a new checkpoint"
+            )
+            raise ClusterError(f"{problem}; give failures a shorter checkpoint_every_s, or a longer mtbf_s")
+        if self._listeners.explain is not None:
+            self._listeners.explain(to_s(event.at_ns), event.job_id, event.reason)
 
     def _changed(self, job_id: str, trigger: str) -> None:
         self._changes.add(job_id)
@@ -272,12 +295,12 @@ class SchedulerLoop:
     def _applicable(self, change: Change) -> Change:
         """The actions of a plan that still make sense when it takes effect.
 
-        In an endless loop a plan is dropped if nodes changed while it was made, and jobs that have left since are skipped.
+        A plan is dropped if nodes changed while it was made. In an endless loop jobs that have left since are skipped.
         """
-        if not self._ending.endless:
-            return change
         if str(Happening.NODES) in self._triggers:
             return Change([])
+        if not self._ending.endless:
+            return change
         present = self.books.views
         return Change(
             change.stops,

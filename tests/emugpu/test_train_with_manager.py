@@ -153,11 +153,11 @@ def test_sigterm_and_a_new_grant_go_on_where_it_was(emugpu: Start, node: Node) -
 
 
 def elastic(*arguments: str) -> tuple[str, ...]:
-    return ("train", "--samples", "3000", "--model", "alexnet", "--batch-size", "16", "--json", *arguments)
+    return ("train", "--samples", "6000", "--model", "alexnet", "--batch-size", "16", "--json", *arguments)
 
 
 def test_other_gpus_and_batches_do_every_sample_once(emugpu: Start, node: Node) -> None:
-    """One GPU, then two in larger steps while the manager is killed, then one in steps that 3000 isn't a multiple of."""
+    """One GPU, then two in larger steps while the manager is killed, then one in steps that 6000 isn't a multiple of."""
     done = 0
     for devices, batch_size, after in (((0,), "", 300), ((0, 1), "64", 1500)):
         token = node.grant("a", *devices, steps_done=done)
@@ -175,8 +175,8 @@ def test_other_gpus_and_batches_do_every_sample_once(emugpu: Start, node: Node) 
         assert node.covered("a") == done
     token = node.grant("a", 1, steps_done=done)
     code, output, errors = ended(emugpu(node.socket, *elastic(), token=token, EMUGPU_BATCH_SIZE="21"))
-    assert (code, json.loads(output)["steps_run"]) == (0, -(-(3000 - done) // 21)), errors
-    assert node.covered("a") == 3000
+    assert (code, json.loads(output)["steps_run"]) == (0, -(-(6000 - done) // 21)), errors
+    assert node.covered("a") == 6000
 
 
 def test_two_gpus_in_one_container_and_out_of_memory(emugpu: Start, node: Node) -> None:

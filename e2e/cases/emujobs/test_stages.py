@@ -35,8 +35,8 @@ def test_two_jobs_on_one_storage_are_half_as_fast_in_their_fetches(
     ledger: Ledger,
     tmp_path: Path,
 ) -> None:
-    """Steps of 50 ms whose input is fetched for 100 ms: 100 ms a step alone on a node, 200 ms for two jobs at once. A third job on
-    the second node fetches nothing: 60 ms a step, of which its host takes 10 ms."""
+    """Steps of 50 ms whose input is fetched for 100 ms: 100 ms a step alone on a node, 200 ms for two jobs at once. Another job
+    on the second node fetches nothing: 60 ms a step, of which its host takes 10 ms."""
     values = tmp_path / "values.yaml"
     values.write_text(VALUES, encoding="utf-8")
     pools(values)

@@ -130,9 +130,11 @@ class StepPlan:
 
     @property
     def alone_s(self) -> float:
-        """Seconds from step to step where nothing is shared: the step with its exchange, or its input if that takes longer."""
+        """Seconds from step to step where nothing is shared: the step with its exchange, or its input if that takes longer, and
+        the host's time before it."""
         stages = self.stages
-        return max(self.step_s + to_s(stages.exchange_ns), self.input_s + to_s(stages.fetch_ns + stages.transfer_ns))
+        input_s = self.input_s + to_s(stages.fetch_ns + stages.transfer_ns)
+        return max(self.step_s + to_s(stages.exchange_ns), input_s) + self.host_s
 
     def times(self, steps: int) -> StepTimes:
         return StepTimes(steps, to_ns(self.step_s) * steps, to_ns(self.input_s), to_ns(self.host_s), self.stages)

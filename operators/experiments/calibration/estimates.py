@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations, pairwise
 from statistics import median
 from typing import TypeVar
@@ -29,6 +29,8 @@ O = TypeVar("O", ProbeRun, ProbeStop)  # noqa: E741
 
 _FIRST_GRID, _NEXT_GRID = 10, 4
 """Points of a grid on each side of its centre."""
+_STARTING_POINTS = 3
+"""So many of the first grid's best points are followed."""
 _FINEST = 1e-4
 
 
@@ -219,7 +221,7 @@ def _overlap_costs(overlaps: tuple[Overlap, ...], start_s: float, finish_s: floa
     larger number where several come equally close.
 
     Closest by the sum of absolute differences, so that a straggler hardly counts. The sum has several minima, and an evaluation
-    takes less than a millisecond: so a grid over both, then finer ones around its best point. The grid's second axis is
+    takes about a millisecond: so a grid over both, then finer ones around each of its best points. The grid's second axis is
     1 / slots, the share of the machines that one start takes.
     """
     bursts = [overlap for overlap in overlaps if not overlap.ends_s]
@@ -238,19 +240,25 @@ def _overlap_costs(overlaps: tuple[Overlap, ...], start_s: float, finish_s: floa
             )
         )
 
-    reach_s = max(burst.begins_s[-1] / (len(burst.begins_s) - 1) for burst in bursts) / 2
-    best, reach, number = (reach_s, 0.5), 0.5, _FIRST_GRID
-    while reach > _FINEST:
-        steps = range(-number, number + 1)
-        grid = [
-            (max(0.0, best[0] + reach_s * i / number), min(1.0, max(0.0, best[1] + reach * j / number)))
-            for i in steps
-            for j in steps
-        ]
-        best = min([best, *grid], key=lambda point: (round(off_s(point), 3), point[1], point[0]))
-        reach_s, reach, number = reach_s / 2, reach / 2, _NEXT_GRID
-    spacing_s, share = best
+    @cache
+    def rank(point: tuple[float, float]) -> tuple[float, float, float]:
+        return round(off_s(point), 3), point[1], point[0]
+
+    reach_s, reach = max(burst.begins_s[-1] / (len(burst.begins_s) - 1) for burst in bursts) / 2, 0.5
+    found = sorted(set(_grid((reach_s, reach), (reach_s, reach), _FIRST_GRID)), key=rank)[:_STARTING_POINTS]
+    while (reach := reach / 2) > _FINEST:
+        reach_s /= 2
+        found = [min(_grid(point, (reach_s, reach), _NEXT_GRID), key=rank) for point in dict.fromkeys(found)]
+    spacing_s, share = min(found, key=rank)
     return spacing_s, 1 / share if share > least else 0.0
+
+
+def _grid(centre: tuple[float, float], reach: tuple[float, float], number: int) -> list[tuple[float, float]]:
+    """Points of which the first coordinate is at least 0 and the second one from 0 to 1, with the centre among them."""
+    steps = [step / number for step in range(-number, number + 1)]
+    return [
+        (max(0.0, centre[0] + reach[0] * i), min(1.0, max(0.0, centre[1] + reach[1] * j))) for i in steps for j in steps
+    ]
 
 
 def _batches(seen: Observations) -> list[Sequence[ProbeRun]]:

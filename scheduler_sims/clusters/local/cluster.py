@@ -53,6 +53,9 @@ class LocalCluster:
         if spec.costs.host_slots:
             problem = "only the simulator knows it, since it delays a start by what begins later; leave it out"
             raise InputError("costs.host_slots", f"{problem} to observe jobs on a local cluster")
+        if spec.failures:
+            problem = "nodes fail in the simulator only (`emugpu simulate`); leave it out"
+            raise InputError("failures", f"{problem} to observe jobs on a local cluster")
         self._spec = spec
         self._options = options
         self._notify = notify or (lambda _text: None)

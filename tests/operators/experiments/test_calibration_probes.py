@@ -152,7 +152,7 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
     if few > 1:
         charged_starts = overlapping_starts(cluster, jobs)
         predicted = overlapping_starts(replace(cluster, costs=calibration.costs(costs.coalesce_s)), jobs)
-        assert predicted == pytest.approx(charged_starts, abs=0.02)
+        assert predicted == pytest.approx(charged_starts, abs=0.1)
     assert found["stop_s"] == pytest.approx(costs.stop_s, abs=YIELD_STEP_S)  # a step of the yielding job
     if together > 1:
         stops = seen.stops_of("together")
