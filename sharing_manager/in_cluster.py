@@ -62,8 +62,8 @@ class Jobs(Protocol):
 
 
 class InCluster:
-    """Call `prepare` before the manager is made, `start` after its service, then `due_ns` and `turn` in the daemon's
-    loop, and `stop` at the end.
+    """Call `first_inventory`, make the log and the manager, then call `prepare`, and `start` after the manager's service; then
+    `due_ns` and `turn` in the daemon's loop, and `stop` at the end.
 
     `restart` is called when the node was cleaned up and is added to a pool again: then a new process must start.
     """

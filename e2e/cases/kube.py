@@ -22,7 +22,7 @@ class NotInTimeError(AssertionError):
 
 
 def eventually(
-    what: str, condition: Callable[[], object], *, within_s: float = 60.0, every_s: float = 0.25, show: bool = True
+    what: str, condition: Callable[[], object], *, within_s: float = 120.0, every_s: float = 0.25, show: bool = True
 ) -> Any:
     """The first true value of `condition`. Raises NotInTimeError after `within_s` seconds."""
     deadline = time.monotonic() + within_s
@@ -88,7 +88,7 @@ class Kubectl:
         done = self.try_("get", "pod", pod, "-o", "jsonpath={.status.phase}")
         return done.stdout if done.returncode == 0 else "Absent"
 
-    def wait_phase(self, pod: str, *phases: str, within_s: float = 60.0) -> str:
+    def wait_phase(self, pod: str, *phases: str, within_s: float = 120.0) -> str:
         def wanted_phase() -> str | None:
             phase = self.phase(pod)
             if phase in ("Failed", "Succeeded") and phase not in phases:

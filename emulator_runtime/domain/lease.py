@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Lease:
     """The interval [start_ns, end_ns) of emulated time on the devices of one grant.
 
-    With `stop`, the holder must end its run after this step: write a checkpoint, then release the devices.
+    With `stop`, the holder must end its run at `start_ns`, without the step for which it asked: write a checkpoint, then release
+    the devices.
     """
 
     start_ns: int

@@ -10,10 +10,10 @@ its own input is ready. Of all stages, simulator and job process use these objec
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-STORAGE, NETWORK = "storage", "network"
+STORAGE, NETWORK, _LINK = "storage", "network", "link-"
 LEAST_SPEED, MOST_SPEED = 1e-3, 1e6
 """So that the longest work ends within a week, and the shortest isn't lost in rounding."""
 
@@ -29,6 +29,11 @@ class HostResource:
     name: str
     speed: float = 1.0
     devices: tuple[str, ...] = ()
+
+    @property
+    def is_link(self) -> bool:
+        """Whether the devices behind it get their transfers through it."""
+        return self.name.startswith(_LINK)
 
 
 class Stage(NamedTuple):
@@ -53,13 +58,15 @@ class StageTimes:
 
     def stretched(self, factor: float) -> StageTimes:
         """The same, `factor` times as long."""
-        return StageTimes(*(round(ns * factor) for ns in (self.fetch_ns, self.transfer_ns, self.exchange_ns)))
+        return StageTimes(*(round(ns * factor) for ns in astuple(self)))
 
     def input(
         self, preprocess_ns: int, resources: Sequence[HostResource] = (), devices: Collection[str] = ()
     ) -> list[Stage]:
         """The input of a step, on `devices` of a node with these `resources`. What the node doesn't state is the job's own."""
-        links = {each.name: n for each in resources if (n := sum(uuid in each.devices for uuid in devices))}
+        links = {
+            each.name: n for each in resources if each.is_link and (n := sum(uuid in each.devices for uuid in devices))
+        }
         beside = sum(links.values()) < max(1, len(devices))
         transfers = {name: self.transfer_ns * number for name, number in links.items() if self.transfer_ns}
         return [
@@ -75,7 +82,7 @@ class StageTimes:
 
 def link(number: int, speed: float, devices: tuple[str, ...]) -> HostResource:
     """The link with this number of its node, and the UUIDs of the devices behind it."""
-    return HostResource(f"link-{number}", speed, devices)
+    return HostResource(f"{_LINK}{number}", speed, devices)
 
 
 NO_STAGES = StageTimes()

@@ -189,8 +189,8 @@ class ManagerClient:
         self._stages = StageDemands()
         self._session, self._only = session, only
         self._away_ns: int | None = None
-        self._next_try_ns = 0
         """Since when the manager is unavailable (host time), while the job goes on without it."""
+        self._next_try_ns = 0
         self._memory: tuple[int, int] | None = None
         self._ended = ""
         self._connected_before = self._alone = False

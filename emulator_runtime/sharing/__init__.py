@@ -1,1 +1,1 @@
-"""Who uses a shared GPU when: three engines that divide device time. Pure: time is an argument, in emulated nanoseconds."""
+"""Who uses a shared GPU when, and what else a node's jobs share: three engines. Pure: time is an argument, in emulated ns."""

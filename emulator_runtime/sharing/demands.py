@@ -1,8 +1,8 @@
 """What sessions demand of one resource, and what an engine answers.
 
-A session is one process with a right to a resource: the compute of a device, a copy engine, a pool of CPUs. It demands work
-(nanoseconds of the undivided resource) and is answered by a piece of time. A demand names one resource; a job that needs
-several makes a demand for each.
+A session may use a resource (a device, or the storage, network or a link of a node): a job's task in the simulator, a grant in
+the sharing manager (core/lane.py). It demands work (nanoseconds of the undivided resource) and is answered by a piece of time.
+A demand names one resource; a job that needs several makes a demand for each.
 
 Decisions follow device time, never the order of arrival. Simultaneous events have one order: ends of work, then demands that
 become ready, then decisions by the mode's key, readiness, row of the job, rank, sequence.
@@ -34,7 +34,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One process that may use a resource, and its terms.
+    """One that may use a resource, and its terms.
 
     `row`, `rank`: place of its job in the workload, and of the process in its job; they order what is otherwise equal.
     `weight`: its share relative to others, `priority`: higher goes first, `cap_milli`: the most that it uses, in thousandths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from emulator_runtime.domain.errors import ProtocolError
@@ -167,7 +167,7 @@ def _work_message(work: Work) -> Message:
 
 
 def _work(message: Message) -> Work:
-    stages = StageTimes(*(whole(message, name, 0) for name in ("fetch_ns", "transfer_ns", "exchange_ns")))
+    stages = StageTimes(*(whole(message, field.name, 0) for field in fields(StageTimes)))
     if "duration_s" in message:
         speeds = _sensitivity(message) if "cpu_speeds" in message else None
         return TimedWork(seconds(message, "duration_s"), speeds, seconds(message, "host_s", 0.0), stages)

@@ -98,7 +98,7 @@ def _shape(node: NodeSpec) -> _Shape:
     indexes = {device.uuid: device.gpu_index for device in node.devices}
     resources = {
         (
-            "" if each.devices else each.name,
+            "" if each.is_link else each.name,
             frozenset(indexes[uuid] for uuid in each.devices if uuid in indexes),
         ): each.speed
         for each in node.resources

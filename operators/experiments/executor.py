@@ -141,7 +141,7 @@ class Executor:
             observed: list[ObservedJob] = []
             described = {probe.name: probe.description for probe in PROBES}
             for number, (name, probe) in enumerate(probes.items(), 1):
-                what = f"{len(probe.jobs) - len(probe.beside)} probe jobs {described.get(name, name)}"
+                what = f"{len(probe.jobs)} probe jobs {described.get(name, name)}"
                 reporter.describe(f"probe {number} of {len(probes)}: {what}")
                 observed += self._probe(context, probe, what, reporter, len(observed))
             assert context.scheduler is not None

@@ -49,7 +49,7 @@ def words_of(node: NodeSpec) -> str:
 
 def _resource(resource: HostResource, node: NodeSpec) -> str:
     behind = dict.fromkeys(device.gpu_index for device in node.devices if device.uuid in resource.devices)
-    return f"link of GPUs {'+'.join(map(str, behind))}" if resource.devices else resource.name
+    return f"link of GPUs {'+'.join(map(str, behind))}" if resource.is_link else resource.name
 
 
 def memory_option(memory_bytes: int) -> Sequence[str]:

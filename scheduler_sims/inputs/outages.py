@@ -39,8 +39,8 @@ class RandomOutages:
         random, up_s = Random(f"{self.seed}/{node}"), 0.0
         while True:
             at_s = up_s + max(random.expovariate(1 / self.mtbf_s), _LEAST_S)
+            yield Outage(node, max(up_s, at_s - self.notice_s), at_s, at_s + self.down_s)
             up_s = at_s + self.down_s
-            yield Outage(node, max(0.0, at_s - self.notice_s), at_s, up_s)
 
 
 @dataclass(frozen=True)

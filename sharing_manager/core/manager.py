@@ -40,8 +40,8 @@ MAX_AHEAD_NS = 10 * NS_PER_S
 """How far ahead the use of a device may begin that a process reports."""
 MAX_REASON = 256
 """Characters of the reason that a pod gives for its failure: it stays in the logs of node and cluster."""
-AFTER_START = 30
-"""Seconds of the host after the manager's start in which demands may be late: the patience of clients."""
+AFTER_START_S = 30
+"""How long after the manager's start demands may be late (host seconds): at least `PATIENCE_S` of ipc/client.py."""
 
 
 class Manager:
@@ -260,7 +260,7 @@ class Manager:
         session = grant.named.get(name) if name else grant.main
         if session is None:
             if len(grant.named) >= MAX_SESSIONS:
-                raise RefusedError(f"{grant.name} has {MAX_SESSIONS} processes connected; end some")
+                raise RefusedError(f"{grant.name} has {MAX_SESSIONS} sessions open; end some")
             now_ns = self._clock.now_ns()
             session = grant.named[name] = Session(grant, name, since_ns=min(after_ns or now_ns, now_ns))
         only = None if wanted is None else tuple(grant.uuids[place] for place in wanted)
@@ -358,7 +358,7 @@ class Manager:
         now_ns, late_ns = self._clock.now_ns(), self._late_ns()
         lag_ns = max(0, now_ns - wanted.ready_ns)
         self._counters.add(lag_ns)
-        if now_ns > self._started_ns + AFTER_START * late_ns:
+        if now_ns > self._started_ns + AFTER_START_S * late_ns:
             self._shared.forget_unclaimed()
             if lag_ns > late_ns:
                 self._counters.late += 1

@@ -250,12 +250,9 @@ class DevicePool:
     # --- holders ----------------------------------------------------------------------------------------------------
 
     def admit(self, job_id: str, uuids: Iterable[str]) -> None:
-        """Register a holder. Raises RefusedError for a device that doesn't exist, is named twice, or has no room for
+        """Register a holder. Raises RefusedError for a device that doesn't exist or has no room for
         another holder."""
-        wanted = list(uuids)
-        if len(set(wanted)) < len(wanted):
-            raise RefusedError(f"job {job_id!r} requests the same device twice")
-        devices = [self._get(uuid) for uuid in wanted]
+        devices = [self._get(uuid) for uuid in uuids]
         for device in devices:
             device.check(job_id)
         for device in devices:

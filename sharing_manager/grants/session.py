@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from sharing_manager.grants.grant import Grant
 
 MAX_SESSIONS = 64
-"""Named sessions of one grant at a time: more processes than that don't train in one container."""
+"""Named sessions of one grant at a time; a process has one for the devices that it names together, or one for each. For a local
+cluster: on a node of a cluster `MAX_CONNECTIONS` (service/time_budgets.py) is lower."""
 
 
 @dataclass(eq=False, slots=True)

@@ -37,14 +37,10 @@ class PodCgroup:
     container_id: str
 
 
-def parse(text: str) -> PodCgroup | None:
-    """The pod in the text of a process's /proc/<pid>/cgroup; None for a process outside of all pods."""
-    return next(iter(parse_all(text)), None)
-
-
 def parse_all(text: str) -> tuple[PodCgroup, ...]:
-    """All pods on the path, outermost first: a container may create cgroups below its own, but none above it.
+    """All pods in the text of a process's /proc/<pid>/cgroup, outermost first; none for a process outside of all pods.
 
+    A container may create cgroups below its own, but none above it.
     There are several if a whole node runs inside a pod of another cluster (kind in a CI pod), or if a container created
     misleading names. In both cases the first one that this cluster knows is the right one.
     """

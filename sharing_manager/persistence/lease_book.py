@@ -1,4 +1,7 @@
-"""The last lease of each grant, stored so that it survives `kill -9` of the manager: a small memory-mapped file.
+"""The last interval of each key, stored so that it survives `kill -9` of the manager: a small memory-mapped file.
+
+A key is a grant's digest, with its last lease; or a name of slot_names.py, with a piece of device time, or (core/half_served.py)
+with a time and the work that was left then.
 
 After a restart, the manager must know which device time it has leased; otherwise leases from before and after would
 overlap. It must also give the same answer to a repeated request. Alternatives cost more: a database transaction per lease

@@ -15,7 +15,8 @@ from sharing_manager.grants.grant import GrantState
 from sharing_manager.service.job_service import JobService
 
 RETURN_NS = 250_000_000
-"""How long jobs may take to connect again after a restart (host nanoseconds)."""
+"""How long jobs may take to connect again after a restart (host nanoseconds): more than the longest pause between two attempts,
+in ipc/client.py and in cuda/src/core/manager.c."""
 
 
 class DecisionTime(Protocol):

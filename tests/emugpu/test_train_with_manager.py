@@ -265,7 +265,7 @@ def test_elastic_jobs_that_share_a_device_do_every_sample_once(emugpu: Start, sh
         jobs = [emugpu(node.socket, *elastic(), token=node.grant(name, 0), EMUGPU_BATCH_SIZE="64") for name in "ab"]
         for name, job in zip("ab", jobs, strict=True):
             code, output, errors = ended(job)
-            assert (code, json.loads(output)["steps_run"]) == (0, 47), errors
-            assert node.covered(name) == 3000
+            assert (code, json.loads(output)["steps_run"]) == (0, 94), errors
+            assert node.covered(name) == 6000
     finally:
         node.kill()

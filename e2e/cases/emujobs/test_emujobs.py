@@ -28,7 +28,7 @@ def status(kubectl: Kubectl, name: str) -> Object:
     return found
 
 
-def wait_phase(kubectl: Kubectl, name: str, *phases: str, within_s: float = 60.0) -> Object:
+def wait_phase(kubectl: Kubectl, name: str, *phases: str, within_s: float = 120.0) -> Object:
     def seen() -> Object | None:
         found = status(kubectl, name)
         return found if found.get("phase") in phases else None

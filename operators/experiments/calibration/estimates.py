@@ -105,7 +105,7 @@ def arrive_s(seen: Observations, _costs: Costs) -> float:
 
 
 def start_s(seen: Observations, _costs: Costs) -> float:
-    """From the decision to start a job until its first step begins, where no other job starts and all places are in use."""
+    """From the decision to start a job until its first step begins, where no other job starts."""
     return max(0.0, median(run.start_s for run in seen.runs_of("chain")))
 
 
@@ -123,7 +123,7 @@ def host_slots(seen: Observations, costs: Costs) -> float:
 
 
 def finish_s(seen: Observations, _costs: Costs) -> float:
-    """From the end of a job's last step until the scheduler decides about its device, while all other places are in use."""
+    """From the end of a job's last step until the scheduler decides about its device."""
     gaps_s = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(seen.runs_of("chain"))]
     return max(0.0, median(gaps_s) - seen.coalesce_s)
 

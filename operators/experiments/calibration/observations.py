@@ -52,22 +52,15 @@ class ProbeStop:
 
 @dataclass(frozen=True, slots=True)
 class ProbeJobs:
-    """The jobs of one probe, submitted in one go.
-
-    `visits`: for each job that yields its place, the jobs that visit it. `beside`: the ids of jobs that only keep places in use;
-    nothing is computed from them.
-    """
+    """The jobs of one probe, submitted in one go. `visits`: for each job that yields its place, the jobs that visit it."""
 
     jobs: tuple[JobSpec, ...] = ()
     visits: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    beside: frozenset[str] = frozenset()
 
     @property
     def planned(self) -> int:
         """How many observations this probe should give: stops where jobs yield their places, else runs."""
-        if self.visits:
-            return sum(len(visitors) for _, visitors in self.visits)
-        return len(self.jobs) - len(self.beside)
+        return sum(len(visitors) for _, visitors in self.visits) if self.visits else len(self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +94,7 @@ def observations(
     stops: dict[str, list[ProbeStop]] = {}
     for name, probe in probes.items():
         by_job = {
-            spec.job_id: _runs(spec, usable[spec.job_id], decisions)
-            for spec in probe.jobs
-            if spec.job_id in usable and spec.job_id not in probe.beside
+            spec.job_id: _runs(spec, usable[spec.job_id], decisions) for spec in probe.jobs if spec.job_id in usable
         }
         runs[name] = sorted((run for each in by_job.values() for run in each), key=lambda run: run.begin_ns)
         stops[name] = [stop for host, visitors in probe.visits for stop in _stops(host, by_job, visitors, decisions)]

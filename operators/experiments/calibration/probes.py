@@ -24,11 +24,6 @@ STEP_S = 1.0
 CHAIN_STEP_S = 6.0
 """Run time of a job of the chain. A machine on which nothing happened for some seconds, as between the starts and ends of real
 jobs, starts a pod more slowly than one that has just started another: 1.2 s instead of 0.9 s were seen."""
-BESIDE_STEP_S, BESIDE_S = 0.5, 120.0
-"""Step and run time of the jobs beside a chain, which is about as long. A running job costs its machine something, mostly for its
-progress: with eleven beside it, an end that takes 2.2 s alone took 3.8 s."""
-_CHAIN_S = 15.0
-"""When the chain is submitted: all jobs beside it run by then."""
 TURN_S, TURN_APART_S = 20.0, 1.0
 """Run time of the jobs of `turnover`, and how far apart the first ones end."""
 YIELD_STEP_S, YIELD_STEPS = 0.1, 300
@@ -78,11 +73,7 @@ def _wide(places: Sequence[Place]) -> ProbeJobs:
 
 
 def _chain(places: Sequence[Place]) -> ProbeJobs:
-    """Jobs in one place, while a job runs in each of the others, as in an experiment."""
-    chain = (_job(f"chain-{n}", places[0], submit_s=_CHAIN_S, step_s=CHAIN_STEP_S) for n in range(CHAIN))
-    steps = round(BESIDE_S / BESIDE_STEP_S)
-    beside = [_job(f"beside-{p.number}", p, steps=steps, step_s=BESIDE_STEP_S) for p in places[1:BURST]]
-    return ProbeJobs((*beside, *chain), beside=frozenset(job.job_id for job in beside))
+    return ProbeJobs(tuple(_job(f"chain-{number}", places[0], step_s=CHAIN_STEP_S) for number in range(CHAIN)))
 
 
 def _turnover(places: Sequence[Place]) -> ProbeJobs:

@@ -109,6 +109,19 @@ def test_each_configuration_has_its_own_stages() -> None:
     assert trained(spec, "slow").stages == StageTimes(exchange_ns=1_500_000_000)
 
 
+def test_an_input_on_no_stated_cpus_has_one() -> None:
+    """20 ms of CPU time a step, as predicted: without resources.cpu a pod's input has one CPU."""
+    given = {"steps": 10, "model": "resnet50", "batchSize": 64, "inputCPUTime": "20ms", "hostTime": "13ms"}
+    spec = parse_spec("lab", "a", given | {"resources": {"emuGPU": 1}})
+    plan = plan_step(trained(spec), Layout((V100,), 1, 1), PROFILES)
+    assert (plan.input_s, plan.host_s) == (0.02, 0.013)
+    alone_s = PROFILES.step_profile("resnet50", V100, 64).device_s + 0.013
+    assert plan.alone_s == pytest.approx(alone_s)
+    assert isolated_s(spec, OFFERS, PROFILES) == pytest.approx(
+        10 * alone_s + 0.02
+    )  # the first input isn't prepared ahead
+
+
 WRONG = {
     "a:1,,100000,,,100,,,,601,": "host_s: is 601 s,",
     "a:1,,,resnet50,32,100,,,,,601": "input_cpu_s: is 601 s,",

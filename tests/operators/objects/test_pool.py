@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from emulator_runtime.node.inventory import Cuda
+from emulator_runtime.node.inventory import SHARING_MODES, Cuda
 from operators.objects.custom_resource import read_strictly
-from operators.objects.pool import parse_spec
+from operators.objects.pool import Sharing, parse_spec
 from operators.objects.selectors import Selector
 
 A100 = {"type": "A100-SXM4-80GB", "count": 8}
@@ -66,3 +68,8 @@ def test_everything_can_be_said() -> None:
 def test_selector_operators(operator: str, values: list[str], labels: dict[str, str], matches: bool) -> None:
     expression = {"key": "k", "operator": operator, "values": values}
     assert read_strictly(Selector, {"matchExpressions": [expression]}, "p", "s").matches(labels) is matches
+
+
+def test_every_way_to_share_is_known_to_the_schema_and_to_its_reader() -> None:
+    """The CRD's enum is SHARING_MODES; a name that the model doesn't have would be offered there and refused here."""
+    assert {*get_args(Sharing.model_fields["mode"].annotation)} == {"", *SHARING_MODES}

@@ -189,7 +189,7 @@ def test_a_report_of_a_device_that_is_shared_delays_nobody(node_of):
 
 def test_so_many_processes_and_no_more(node_of):
     node, sessions = node_of("fifo", a=MAX_SESSIONS)
-    with pytest.raises(RefusedError, match="has 64 processes connected; end some"):
+    with pytest.raises(RefusedError, match="has 64 sessions open; end some"):
         node.manager.open_session(sessions["a.0"].grant, "one more")
 
 
