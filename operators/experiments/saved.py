@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.calibration.calibration import Calibration
-from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
+from scheduler_sims.record import HostSpan, Interruption, JobRecord, LagAccount, RunRecord, Span
 
 FORMAT = 3
 _DIGITS = 6
@@ -37,6 +37,15 @@ class SavedComparison:
     def without_spans(self) -> SavedComparison:
         """Without the spans, the largest part, from which only the Gantt chart and utilisations are made."""
         return replace(self, runs=tuple(replace(run, spans=(), host_spans=()) for run in self.runs))
+
+
+_ROWS: Mapping[str, Callable[..., Any]] = {
+    "jobs": JobRecord,
+    "spans": Span,
+    "host_spans": HostSpan,
+    "interruptions": Interruption,
+}
+"""Members of a RunRecord that have a row for each of their objects."""
 
 
 def packed(saved: SavedComparison) -> bytes:
@@ -78,8 +87,8 @@ def _calibration(document: Mapping[str, Any]) -> Calibration:
 
 def _run_document(run: RunRecord) -> dict[str, Any]:
     """Jobs and spans as rows, not as objects: of thousands of them the member names would take most of the space."""
-    document = asdict(replace(run, jobs=(), spans=(), host_spans=()))
-    for name in ("jobs", "spans", "host_spans"):
+    document = asdict(replace(run, **{name: () for name in _ROWS}))
+    for name in _ROWS:
         document[name] = [[getattr(one, f.name) for f in fields(one)] for one in getattr(run, name)]
     return document
 
@@ -90,9 +99,7 @@ def _run(document: Mapping[str, Any]) -> RunRecord:
             **document,
             "nodes": tuple(document["nodes"]),
             "notes": tuple(document["notes"]),
-            "jobs": _rows(JobRecord, document["jobs"]),
-            "spans": _rows(Span, document["spans"]),
-            "host_spans": _rows(HostSpan, document["host_spans"]),
+            **{name: _rows(kind, document.get(name, [])) for name, kind in _ROWS.items()},
             "lag": {kind: LagAccount(**account) for kind, account in document["lag"].items()},
         }
     )

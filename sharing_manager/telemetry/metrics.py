@@ -110,7 +110,7 @@ def store_figures(status: StoreFigures) -> list[Figure]:
 def _node_figures(node: NodeTelemetry) -> list[Figure]:
     lag_s, lag_max_s = to_s(node.request_lag_ns), to_s(node.request_lag_max_ns)
     return [
-        Figure("emugpu_leases", "Leases of device time.", node.leases_total, counter=True),
+        Figure("emugpu_leases", "Leases, demands and reports of device time.", node.leases_total, counter=True),
         Figure("emugpu_late_demands", "Demands that came more than a second late.", node.late_total, counter=True),
         Figure("emugpu_lease_request_lag_seconds", "Sum of the lags from issue to arrival.", lag_s, counter=True),
         Figure("emugpu_lease_request_lag_max_seconds", "The longest lag so far.", lag_max_s),

@@ -12,7 +12,7 @@ import pytest
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.calibration.calibration import Calibration
 from operators.experiments.saved import SavedComparison, packed, unpacked
-from scheduler_sims.record import HostSpan, JobRecord, LagAccount, RunRecord, Span
+from scheduler_sims.record import HostSpan, Interruption, JobRecord, LagAccount, RunRecord, Span
 
 
 def record() -> RunRecord:
@@ -22,8 +22,11 @@ def record() -> RunRecord:
     )
     spans = (Span("a", "w1", 0, 1.25, 10.0), Span("a", "w1", None, 2.0, 3.0))
     host_spans = (HostSpan("a", "w1", 500, 2**30, 1.25, 10.0),)
+    lost = (Interruption("a", "w1", 5.0, 3, 1.25),)
     lag = {"submit": LagAccount(2, 0.1, 0.2, 0.3)}
-    return RunRecord("fifo", "kubernetes", 1, 4, ("w1", "w2"), jobs, spans, 12.5, 3, lag, ("note",), 8000, host_spans)
+    return RunRecord(
+        "fifo", "kubernetes", 1, 4, ("w1", "w2"), jobs, spans, 12.5, 3, lag, ("note",), 8000, host_spans, 0.0, lost
+    )
 
 
 def test_what_is_packed_comes_back() -> None:

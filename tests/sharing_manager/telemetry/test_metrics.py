@@ -41,8 +41,6 @@ def telemetry() -> NodeTelemetry:
     )
     return NodeTelemetry(
         at_ns=1,
-        node="n1",
-        pool="default",
         devices=(device,),
         leases_total=12,
         request_lag_ns=2_000_000,
