@@ -87,7 +87,7 @@ def _calibration(document: Mapping[str, Any]) -> Calibration:
 
 def _run_document(run: RunRecord) -> dict[str, Any]:
     """Jobs and spans as rows, not as objects: of thousands of them the member names would take most of the space."""
-    document = asdict(replace(run, **{name: () for name in _ROWS}))
+    document = asdict(replace(run, jobs=(), spans=(), host_spans=(), interruptions=()))
     for name in _ROWS:
         document[name] = [[getattr(one, f.name) for f in fields(one)] for one in getattr(run, name)]
     return document

@@ -44,10 +44,10 @@ class DeviceTelemetry:
 class NodeTelemetry:
     """A node at `at_ns` (the manager's clock). Totals count from the manager's start.
 
-    `leases_total` counts leases, demands and reports of use. `request_lag_ns` is the sum of the lags from issue to arrival of these requests,
-    `request_lag_max_ns` the longest of them, `late_total` how many demands came more than a second late. `attach_failures`
-    counts refused attachments by error code, `rejected_total` the connections rejected because their container has too many,
-    `paused_total` how often a connection was paused (sharing_manager/service/time_budgets.py).
+    `leases_total` counts leases, demands and reports of use. `request_lag_ns` is the sum of the lags from issue to arrival of
+    leases and demands, `request_lag_max_ns` the longest of them, `late_total` how many demands came more than a second late.
+    `attach_failures` counts refused attachments by error code, `rejected_total` the connections rejected because their container
+    has too many, `paused_total` how often a connection was paused (sharing_manager/service/time_budgets.py).
     """
 
     at_ns: int
