@@ -1,4 +1,4 @@
-"""Folders stay small enough to be read: more files belong into rooms, each with a line in CONTRIBUTING.md."""
+"""Folders stay small enough to be read: more files belong into rooms."""
 
 from __future__ import annotations
 
