@@ -53,6 +53,7 @@ SLOW = frozenset(
         "operators/scheduling/test_scheduling_gangs.py",
         "operators/scheduling/test_scheduling_kills.py",
         "scheduler_sims/clusters/local/test_local_cluster.py",
+        "scheduler_sims/clusters/local/test_originals_in_warp.py",
         "scheduler_sims/clusters/local/test_shared_local.py",
         "sharing_manager/core/test_kills.py",
         "sharing_manager/test_cluster_daemon.py",
