@@ -1,4 +1,4 @@
-"""Jobs of the originals' simulators on the local cluster in warp: what real processes take is what was predicted, within 1% on average.
+"""Jobs of the originals' simulators on the local cluster in warp: real processes take what was predicted, within 1% on average.
 
 With EMUGPU_SCHEDULER_DATA=DIR the jobs are read from DIR/tiresias, DIR/gavel and DIR/muri.
 """
