@@ -117,15 +117,13 @@ class Experiment:
         record = self._run(policy, lambda: cluster, 0, progress, explain)
         if self.spec.failures is None:
             return record
-        lost_gpu_s, jobs = (
-            sum(one.lost_gpu_s for one in cluster.interruptions),
-            {one.job_id for one in cluster.interruptions},
-        )
+        interruptions = tuple(cluster.interruptions)
+        jobs, lost_gpu_s = {one.job_id for one in interruptions}, sum(one.lost_gpu_s for one in interruptions)
         note = (
-            f"nodes went away: runs interrupted: {len(cluster.interruptions)}, jobs: {len(jobs)}, GPU-hours lost since their "
+            f"nodes went away: runs interrupted: {len(interruptions)}, jobs: {len(jobs)}, GPU-hours lost since their "
             f"checkpoints: {lost_gpu_s / 3600:.3f}"
         )
-        return replace(record, interruptions=tuple(cluster.interruptions), notes=(*record.notes, note))
+        return replace(record, interruptions=interruptions, notes=(*record.notes, note))
 
     def observe(
         self,

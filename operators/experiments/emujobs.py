@@ -234,28 +234,22 @@ def _profile(job: JobSpec, way: Configuration) -> Json:
 
 def _stages(job: JobSpec, way: Configuration, work: Work) -> Json:
     """What each step needs beside the work of its GPUs."""
-    times, host_ns = work.stages, to_ns(work.host_s)
-    input_ns = to_ns(work.input_cpu_s) if isinstance(work, ModelWork) else 0
-    works = {
-        "fetch_s": times.fetch_ns,
-        "input_cpu_s": input_ns,
-        "host_s": host_ns,
-        "transfer_s": times.transfer_ns * max(1, way.gpus),  # that of all GPUs behind one link
-        "exchange_s": times.exchange_ns,
+    times, input_cpu_s = work.stages, work.input_cpu_s if isinstance(work, ModelWork) else 0.0
+    stages = {
+        "fetch_s": ("fetchTime", times.fetch_ns),
+        "input_cpu_s": ("inputCPUTime", to_ns(input_cpu_s)),
+        "transfer_s": ("transferTime", times.transfer_ns),
+        "host_s": ("hostTime", to_ns(work.host_s)),
+        "exchange_s": ("exchangeTime", times.exchange_ns),
     }
-    for column, work_ns in works.items():
-        if work_ns > MAX_UNIT_NS:
-            of_all = f" for its {way.gpus} GPUs" if column == "transfer_s" and way.gpus > 1 else ""
-            problem = f"is {to_s(work_ns):g} s{of_all}, and on a cluster a step may have {to_s(MAX_UNIT_NS):g} s of each stage"
+    for column, (_, stage_ns) in stages.items():
+        gpus = max(1, way.gpus) if column == "transfer_s" else 1  # all of them may be behind one link
+        if stage_ns * gpus > MAX_UNIT_NS:
+            of_all = f" for its {gpus} GPUs" if gpus > 1 else ""
+            is_s, most_s = to_s(stage_ns * gpus), to_s(MAX_UNIT_NS)
+            problem = f"is {is_s:g} s{of_all}, and on a cluster a step may have {most_s:g} s of each stage"
             raise InputError(f"job {job.job_id!r}: {column}", problem)
-    stated = {
-        "fetchTime": times.fetch_ns,
-        "inputCPUTime": input_ns,
-        "transferTime": times.transfer_ns,
-        "hostTime": host_ns,
-        "exchangeTime": times.exchange_ns,
-    }
-    return {name: f"{stage_ns}ns" for name, stage_ns in stated.items() if stage_ns}
+    return {name: f"{stage_ns}ns" for name, stage_ns in stages.values() if stage_ns}
 
 
 def _curves(sensitivity: Sensitivity) -> Mapping[str, Any]:

@@ -44,9 +44,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted(Event):
-    """A run ended because a node of it went away. `lost_ns`: for how long it had run since its last checkpoint."""
-
-    lost_ns: int = 0
+    """A run ended because a node of it went away; `steps_done` are those of its last checkpoint."""
 
 
 class NodeOutages:

@@ -313,7 +313,7 @@ class SimulatedCluster:
         lost_gpu_s = to_s(lost_ns) * run.allocation.gpus
         self.interruptions.append(Interruption(job.job_id, node, to_s(now_ns), kept, lost_gpu_s))
         reason = f"node {node} went away; it goes on after step {kept}"
-        event = Interrupted(now_ns, Happening.STOPPED, job.job_id, job.row, kept, reason, lost_ns=lost_ns)
+        event = Interrupted(now_ns, Happening.STOPPED, job.job_id, job.row, kept, reason)
         heapq.heappush(self._heap, (event.order, run.number, event))
 
     def _checkpoint(self, checkpoint: Checkpoint, born: int) -> None:

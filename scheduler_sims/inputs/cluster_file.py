@@ -268,10 +268,8 @@ def _random(entry: object, place: str, of_entries: Mapping[str, tuple[str, ...]]
         if name not in of_entries:
             raise UnknownNameError(f"{place}.nodes", "entry of nodes", name, of_entries)
     names = tuple(name for entry_name in entries for name in of_entries[entry_name])
-    notice_s, seed = (
-        _number(fields, "notice_s", place, default=0.0),
-        _whole(fields, "seed", place, default=0, least=0, most=2**32),
-    )
+    notice_s = _number(fields, "notice_s", place, default=0.0)
+    seed = _whole(fields, "seed", place, default=0, least=0, most=2**32)
     return RandomOutages(names, mtbf_s, down_s, notice_s, seed)
 
 

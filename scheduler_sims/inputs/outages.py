@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 _LEAST_S = 1.0
-"""The shortest outage, time between failures, and time between checkpoints: shorter ones would be most of what a run computes."""
+"""The shortest time between random outages of a node, and between checkpoints: shorter ones would take most of a simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class RandomOutages:
-    """Each of `nodes` fails on its own, `mtbf_s` on average after it came (exponentially distributed), and is away for `down_s`.
+    """Each of `nodes` fails on its own, on average `mtbf_s` after it came back (exponentially distributed), for `down_s`.
 
     The times of a node follow from `seed` and its name: another policy, other nodes or other jobs don't change them.
     """
@@ -60,10 +60,11 @@ class Failures:
 
     def by_node(self) -> Mapping[str, Iterator[Outage]]:
         """The outages of each node that has any, in order of time."""
-        found: dict[str, Iterator[Outage]] = {}
-        for outage in self.outages:
-            found.setdefault(outage.node, iter(sorted((o for o in self.outages if o.node == outage.node), key=_at)))
-        return found | {node: random.of(node) for random in self.random for node in random.nodes}
+        stated: dict[str, list[Outage]] = {}
+        for outage in sorted(self.outages, key=lambda outage: outage.at_s):
+            stated.setdefault(outage.node, []).append(outage)
+        random = {node: random.of(node) for random in self.random for node in random.nodes}
+        return {node: iter(outages) for node, outages in stated.items()} | random
 
 
 def problem_of(failures: Failures, nodes: Sequence[str]) -> tuple[str, str] | None:
@@ -74,7 +75,7 @@ def problem_of(failures: Failures, nodes: Sequence[str]) -> tuple[str, str] | No
         place = f"outages[{number}]"
         if outage.node not in nodes:
             return f"{place}.node", f"the cluster has no node {outage.node!r}; it has {', '.join(nodes[:5])}"
-        before = [o for o in failures.outages if o.node == outage.node and o is not outage and _at(o) <= _at(outage)]
+        before = [o for o in failures.outages if o.node == outage.node and o is not outage and o.at_s <= outage.at_s]
         if any(o.until_s > outage.notice_at_s for o in before):
             return (
                 f"{place}.at_s",
@@ -88,7 +89,3 @@ def problem_of(failures: Failures, nodes: Sequence[str]) -> tuple[str, str] | No
             return f"random[{number}].nodes", f"node {twice} has outages of another entry"
         names += random.nodes
     return None
-
-
-def _at(outage: Outage) -> float:
-    return outage.at_s

@@ -250,8 +250,7 @@ class DevicePool:
     # --- holders ----------------------------------------------------------------------------------------------------
 
     def admit(self, job_id: str, uuids: Iterable[str]) -> None:
-        """Register a holder. Raises RefusedError for a device that doesn't exist or has no room for
-        another holder."""
+        """Register a holder. Raises RefusedError for a device that doesn't exist or has no room for another holder."""
         devices = [self._get(uuid) for uuid in uuids]
         for device in devices:
             device.check(job_id)
