@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from emulator_runtime.domain.errors import PolicyError
+from emulator_runtime.domain.parallelism import DATA_PARALLEL, Parallelism
 from emulator_runtime.domain.sensitivity import Sensitivity
 from emulator_runtime.domain.stages import NO_STAGES, StageTimes
 
@@ -21,7 +22,8 @@ class Configuration:
     and they run all at the same time or not at all.
     An elastic configuration runs on any number of GPUs from `min_gpus` to `max_gpus`, counted over its tasks, which have equally
     many. `gpus`, CPUs and memory are those of the number that the job was submitted with, and of others in proportion
-    (`with_gpus`). 0: only that number.
+    (`with_gpus`). 0: only that number. `fewest_tasks`: on how few nodes (0: `min_tasks`, those that it was submitted with).
+    `parallelism`: how a replica is divided; the job runs on whole replicas only.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Configuration:
     best_memory_bytes: int = 0
     min_gpus: int = 0
     max_gpus: int = 0
+    fewest_tasks: int = 0
+    parallelism: Parallelism = DATA_PARALLEL
 
     @property
     def on_gpu(self) -> bool:
@@ -49,37 +53,49 @@ class Configuration:
     @property
     def gpu_range(self) -> range:
         """The numbers of GPUs on which it can run; not each of them can be divided equally among any number of tasks."""
-        return range(self.min_gpus or self.total_gpus, (self.max_gpus or self.total_gpus) + 1)
+        return range(self.min_gpus or self.total_gpus, (self.max_gpus or self.total_gpus) + 1, self.parallelism.gpus)
+
+    @property
+    def task_range(self) -> range:
+        """The numbers of tasks that it can have."""
+        return range(self.fewest_tasks or self.min_tasks, self.max_tasks + 1)
 
     @property
     def elastic(self) -> bool:
         """Whether it can run on several numbers of GPUs, or of nodes."""
-        return len(self.gpu_range) > 1 or self.max_tasks > self.min_tasks
+        return len(self.gpu_range) > 1 or len(self.task_range) > 1
+
+    def runs_on(self, gpus: int, tasks: int) -> bool:
+        """Whether it can run on `gpus` GPUs, divided equally over `tasks` nodes."""
+        return gpus in self.gpu_range and tasks in self.task_range and gpus % (tasks * self.parallelism.tensor) == 0
 
     def with_gpus(self, gpus: int, tasks: int = 0) -> Configuration:
         """This configuration on `gpus` GPUs of `tasks` nodes (0: the least number), for `FreeSpace.place` and checks.
 
         Raises PolicyError if it can't run on so many.
         """
-        tasks = tasks or self.min_tasks
-        if gpus not in self.gpu_range or not self.min_tasks <= tasks <= self.max_tasks or gpus % tasks:
-            can = f"{self.gpu_range.start} to {self.gpu_range.stop - 1} GPUs on {self.min_tasks} to {self.max_tasks} nodes"
-            raise PolicyError(
-                f"configuration {self.name} can't run on {gpus} GPUs of {tasks} nodes; it can on {can}, each as many"
-            )
-        if gpus == self.total_gpus and tasks == self.min_tasks == self.max_tasks:
-            return replace(self, min_gpus=0, max_gpus=0)
+        tasks = tasks or next((each for each in self.task_range if self.runs_on(gpus, each)), self.task_range.start)
+        if not self.runs_on(gpus, tasks):
+            problem = f"configuration {self.name} can't run on {gpus} GPUs of {tasks} nodes"
+            raise PolicyError(f"{problem}; it can on {self._can}")
+        fixed = replace(self, min_gpus=0, max_gpus=0, min_tasks=tasks, max_tasks=tasks, fewest_tasks=0)
+        if gpus == self.total_gpus and tasks == self.min_tasks:
+            return fixed
         each = gpus // tasks
         return replace(
-            self,
+            fixed,
             gpus=each,
             cpu_milli=-(-self.cpu_milli * each // self.gpus),
             memory_bytes=-(-self.memory_bytes * each // self.gpus),
-            min_tasks=tasks,
-            max_tasks=tasks,
-            min_gpus=0,
-            max_gpus=0,
         )
+
+    @property
+    def _can(self) -> str:
+        """On what it can run, for messages."""
+        gpus, nodes, replica = self.gpu_range, self.task_range, self.parallelism
+        each = f"each a multiple of {replica.tensor}" if replica.tensor > 1 else "each as many"
+        whole = f" in multiples of {replica.gpus}" if replica.gpus > 1 else ""
+        return f"{gpus.start} to {gpus[-1]} GPUs{whole} on {nodes.start} to {nodes[-1]} nodes, {each}"
 
     def allows(self, gpu_type: str) -> bool:
         """Whether it may run on GPUs of this type."""
@@ -112,6 +128,13 @@ class TimedWork:
     sensitivity: Sensitivity | None = None
     host_s: float = 0.0
     stages: StageTimes = NO_STAGES
+
+    def on_gpus(self, gpus: int, configuration: Configuration) -> TimedWork:
+        """The same steps on another number of GPUs than the configuration was submitted with, if it says how they are divided."""
+        replica, submitted = configuration.parallelism, configuration.total_gpus
+        if gpus == submitted or not replica.microbatches:
+            return self
+        return replace(self, duration_s=self.duration_s * replica.slots(gpus) / replica.slots(submitted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +237,11 @@ class JobSpec:
         """The work of the configuration `name` on `gpus` GPUs, in steps of `batch_size` samples (0: as submitted).
 
         The samples of a step are divided among the GPUs. Where they can't be divided equally, those with one more set the
-        pace.
+        pace. A duration is that on the GPUs that the job was submitted with (`TimedWork.on_gpus`).
         """
         work, samples = self.work[name], batch_size or self.batch_size
-        if not isinstance(work, ModelWork):
-            return work
+        if isinstance(work, TimedWork):
+            return work.on_gpus(gpus, self.configuration(name))
         if samples == self.batch_size and gpus == self.configuration(name).total_gpus:
             return work
         input_cpu_s = work.input_cpu_s * samples / self.batch_size

@@ -95,9 +95,12 @@ def emujob_document(job: JobSpec, name: str, to: RunTarget, batch: str = "", cre
     if to.scheduler and to.actuator != "jobs" and job.elastic:
         problem = f"its number of GPUs may change, and with actuator {to.actuator} pods keep theirs; use actuator jobs"
         raise InputError(f"job {job.job_id!r}: max_gpus", problem)
-    if any(way.max_tasks > way.min_tasks for way in ways):
+    if any(len(way.task_range) > 1 for way in ways):
         problem = "an EmuJob keeps its number of pods (spec.nodes); leave the column out, or observe it on this machine"
         raise InputError(f"job {job.job_id!r}: max_nodes", problem)
+    if to.scheduler and any(way.elastic and isinstance(job.work[way.name], TimedWork) for way in ways):
+        problem = "an EmuJob whose number of GPUs may change trains a profiled model; leave min_gpus and max_gpus out"
+        raise InputError(f"job {job.job_id!r}: microbatches", problem)
     if to.scheduler and job.elastic and len({type(job.work[way.name]) for way in ways}) > 1:
         problem = (
             "a job whose number of GPUs may change counts samples, and a stated duration has none; remove the column"

@@ -32,12 +32,13 @@ from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import GIB, MAX_SECONDS, NS_PER_S, to_ns
 from emulator_runtime.domain.wording import quoted
 from emulator_runtime.profiles.table import ProfileTable
-from scheduler_sims.inputs import sensitivity
+from scheduler_sims.inputs import parallel_columns, sensitivity
 from scheduler_sims.inputs.like_rows import CPU_CONFIGURATION, DEFAULT_STEPS, GPU_CONFIGURATION, MOST_WHOLE, Likes
 
-_ELASTIC = ("min_gpus", "max_gpus", "max_nodes")
+_ELASTIC = ("min_gpus", "max_gpus", "min_nodes", "max_nodes")
 _STAGES = ("fetch_s", "transfer_s", "exchange_s")
 _OF_PROGRAMS = ("resumes", "image")
+_WITHOUT_RANGE = "is for jobs on one number of GPUs; leave it or the range out"
 _WITHOUT_SENSITIVITY = "is for jobs whose speed doesn't depend on their CPUs and memory"
 
 COLUMNS: Mapping[str, str] = {
@@ -47,9 +48,11 @@ COLUMNS: Mapping[str, str] = {
     "num_gpus": "GPUs of the GPU configuration, on all its nodes together (default 1)",
     "nodes": "nodes that the GPU configuration is split over equally, all at once (default 1); where it is given, a model's "
     "step includes the exchange of gradients between its GPUs",
-    "min_gpus": "least GPUs with which a model trains, where a policy may change their number (default: num_gpus)",
-    "max_gpus": "most GPUs with which a model trains (default: num_gpus)",
+    "min_gpus": "least GPUs of a job with a model or microbatches, where a policy may change their number (default: num_gpus)",
+    "max_gpus": "most GPUs of such a job (default: num_gpus)",
+    "min_nodes": "least nodes that a policy may split such a job over (default: nodes)",
     "max_nodes": "most nodes that a policy may split such a job over (default: nodes)",
+    **parallel_columns.COLUMNS,
     "gpu_type": "GPU types that it may run on, separated by '|' (default: any)",
     "cpus": "CPUs of the GPU configuration, on all its nodes together (default 1)",
     "memory_gib": "host memory, on all its nodes together (default 0: not accounted)",
@@ -253,7 +256,7 @@ class _Row:
         if not all(isinstance(each, ModelWork) for each in work.values()):
             problem = "needs a model, whose profile says how long it takes (`emugpu profile from-trace`), and no cpu_duration_s"
             raise InputError(f"{self.place}: program", problem)
-        for column in (*_ELASTIC, *_STAGES, "host_s", "input_cpu_s"):
+        for column in (*_ELASTIC, *parallel_columns.COLUMNS, *_STAGES, "host_s", "input_cpu_s"):
             if self._text(column):
                 raise InputError(f"{self.place}: {column}", "is for emulated training; a program does what it does")
         if self._nodes() > 1:
@@ -281,7 +284,7 @@ class _Row:
     def _gpu_work(self) -> tuple[Work, sensitivity.Host] | None:
         model = self._text("model")
         timed, family = bool(self._text("gpu_duration_s")), sensitivity.named_family(model)
-        for column in ("nodes", *_STAGES) if not timed and not model else ():
+        for column in ("nodes", *parallel_columns.COLUMNS, *_STAGES) if not timed and not model else ():
             if self._text(column):
                 problem = "is for jobs on GPUs; give gpu_duration_s or model, or leave it out"
                 raise InputError(f"{self.place}: {column}", problem)
@@ -291,9 +294,13 @@ class _Row:
             # A model beside a duration is a label: the duration counts.
             timed_work, host = sensitivity.of_columns(self._gpu_duration_s(), least, nodes, self._number, self.place)
             return replace(timed_work, host_s=self._host_s(timed_work), stages=self._stages(timed_work)), host
-        for column in ("host_s", *_STAGES) if family else ():
+        for column in ("host_s", *parallel_columns.COLUMNS, *_STAGES) if family else ():
             if self._text(column):
                 raise InputError(f"{self.place}: {column}", _WITHOUT_SENSITIVITY)
+        for column in parallel_columns.COLUMNS:
+            if self._text(column):
+                problem = "belongs to gpu_duration_s; the profiles are of models that are whole on each GPU"
+                raise InputError(f"{self.place}: {column}", problem)
         for column in sensitivity.COLUMNS:
             if self._text(column):
                 raise InputError(
@@ -333,8 +340,7 @@ class _Row:
             if isinstance(work, TimedWork) and work.sensitivity is not None:
                 raise InputError(f"{self.place}: {column}", _WITHOUT_SENSITIVITY)
             if any(self._text(name) for name in _ELASTIC):
-                problem = "is for jobs on one number of GPUs; leave it or the range out"
-                raise InputError(f"{self.place}: {column}", problem)
+                raise InputError(f"{self.place}: {column}", _WITHOUT_RANGE)
         return StageTimes(*times.values())
 
     def _nodes(self) -> int:
@@ -345,25 +351,32 @@ class _Row:
             raise InputError(f"{self.place}: nodes", f"{what} can't be split equally over {nodes} nodes")
         return nodes
 
-    def _gpu_range(self) -> tuple[int, int, int]:
-        """The least and the most GPUs, and the most nodes."""
+    def _gpu_range(self) -> tuple[range, range]:
+        """From the least to the most GPUs, and nodes."""
         nodes, gpus = self._nodes(), self._whole("num_gpus", 1, least=1)
         least, most = (self._whole(column, gpus, least=1) for column in ("min_gpus", "max_gpus"))
-        max_nodes, samples = self._whole("max_nodes", nodes, least=1), gpus * self._whole("batch_size", most, least=1)
+        min_nodes, max_nodes = (self._whole(column, nodes, least=1) for column in ("min_nodes", "max_nodes"))
+        samples = gpus * self._whole("batch_size", most, least=1)
+        between = f"{min_nodes} to {nodes}" if min_nodes < nodes else f"{nodes}"
         for column, wrong, problem in (
+            ("min_nodes", min_nodes > nodes, f"must be at most nodes ({nodes}), not {min_nodes}"),
+            ("max_nodes", max_nodes < nodes, f"must be at least nodes ({nodes}), not {max_nodes}"),
             ("min_gpus", least > gpus, f"must be at most num_gpus ({gpus}), not {least}"),
-            ("min_gpus", least % nodes > 0, f"{least} can't be split equally over {nodes} nodes"),
+            (
+                "min_gpus",
+                all(least % each for each in range(min_nodes, nodes + 1)),
+                f"{least} can't be split equally over {between} nodes",
+            ),
             ("max_gpus", most < gpus, f"must be at least num_gpus ({gpus}), not {most}"),
             (
                 "max_gpus",
                 most > samples,
                 f"a step has {samples} samples, at most so many GPUs can have one; not {most}",
             ),
-            ("max_nodes", max_nodes < nodes, f"must be at least nodes ({nodes}), not {max_nodes}"),
         ):
             if wrong:
                 raise InputError(f"{self.place}: {column}", problem)
-        return least, most, max_nodes
+        return range(least, most + 1), range(min_nodes, max_nodes + 1)
 
     def _family_work(self, model: str, stated: HostShare) -> tuple[Work, sensitivity.Host]:
         """What the row states of `cpus` and `memory_gib` goes before what the profile says."""
@@ -383,17 +396,23 @@ class _Row:
         types = tuple(catalogue.spec(name, f"{self.place}: gpu_type").gpu_type for name in named) or None
         memory = self._memory("gpu_memory_gib")
         nodes, gpus = self._nodes(), self._whole("num_gpus", 1, least=1)
-        least, most, max_nodes = self._gpu_range()
+        gpu_range, node_range = self._gpu_range()
         elastic = any(self._text(column) for column in _ELASTIC)
+        numbers = parallel_columns.Numbers(gpus, nodes, gpu_range.start, gpu_range[-1])
+        parallelism = parallel_columns.parallelism(self._whole, numbers, self.place)
         if isinstance(work, ModelWork):
-            largest = replace(work, batch_size=ceil(work.batch_size * gpus / least))
+            largest = replace(work, batch_size=ceil(work.batch_size * gpus / gpu_range.start))
             types = self._profiled_types(largest, types)
             memory = memory or self._peak(largest)
-        elif elastic:
+        elif elastic and not parallelism.microbatches:
             problem = (
-                "are for models whose speed on any number of GPUs is known (batch_size, steps); others run on num_gpus"
+                "are for jobs whose speed on any number of GPUs is known: models (batch_size, steps), and durations with "
+                "microbatches; others run on num_gpus"
             )
             raise InputError(f"{self.place}: {', '.join(_ELASTIC)}", problem)
+        elif elastic and (work.sensitivity is not None or work.host_s):
+            column = "host_s" if work.host_s else "speedup"
+            raise InputError(f"{self.place}: {column}", _WITHOUT_RANGE)
         return Configuration(
             GPU_CONFIGURATION,
             gpus // nodes,
@@ -402,11 +421,13 @@ class _Row:
             types,
             memory,
             nodes,
-            max_nodes,
+            node_range[-1],
             best_cpu_milli=host.best.cpu_milli,
             best_memory_bytes=host.best.memory_bytes,
-            min_gpus=least if elastic else 0,
-            max_gpus=most if elastic else 0,
+            min_gpus=gpu_range.start if elastic else 0,
+            max_gpus=gpu_range[-1] if elastic else 0,
+            fewest_tasks=node_range.start if node_range.start < nodes else 0,
+            parallelism=parallelism,
         )
 
     def _profiled_types(self, work: ModelWork, types: tuple[str, ...] | None) -> tuple[str, ...]:

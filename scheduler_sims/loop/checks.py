@@ -63,7 +63,7 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
 def _check_gang(configuration: Configuration, job_id: str, allocation: Allocation) -> None:
     """Raises PlanRefusedError unless all tasks are present and equal, each on a node of its own."""
     count = len(allocation.tasks)
-    if not configuration.min_tasks <= count <= configuration.max_tasks:
+    if count not in configuration.task_range:
         raise PlanRefusedError(
             job_id,
             f"the plan gives job {job_id!r} {count} tasks; its configuration {configuration.name} has "

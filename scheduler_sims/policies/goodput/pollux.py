@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.parallelism import DATA_PARALLEL
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
 from scheduler_sims.policies.goodput.elastic_rounds import ElasticRounds, RoundMemory
@@ -107,8 +108,7 @@ class Pollux(ElasticRounds[Memory]):
         for job_id in observed.keys() - fitted.keys():
             fitted[job_id] = _fitted(observed[job_id])
         candidates = [
-            _Candidate(job, elastic_configuration(view, job, "pollux"), observed[job.job_id], fitted[job.job_id])
-            for job in jobs
+            _Candidate(job, _data_parallel(view, job), observed[job.job_id], fitted[job.job_id]) for job in jobs
         ]
         plans = self._searched(view, pool, candidates, last, number)
         targets = self._placed(view, pool, candidates, plans[0])
@@ -124,7 +124,7 @@ class Pollux(ElasticRounds[Memory]):
         each = -(-(allocation.batch_size or job.batch_size) // shape.gpus)
         if any(known[:3] == (shape.nodes, shape.gpus, each) for known in before):
             return before
-        alone = imagined(elastic_configuration(view, job, "pollux"), replace(shape, gpus=1, nodes=1), each)
+        alone = imagined(_data_parallel(view, job), replace(shape, gpus=1, nodes=1), each)
         step_s = 1 / view.estimates.rate(job, allocation)
         compute_s = min(step_s, 1 / view.estimates.rate(job, alone))
         return (*before, (shape.nodes, shape.gpus, each, step_s, compute_s))
@@ -278,6 +278,17 @@ class _Candidate:
         explored = max(2 * max((known[1] for known in self.observed), default=0), 1)
         numbers = self.configuration.gpu_range
         return min(max(explored, numbers.start), MOST_GPUS, numbers.stop - 1, total)
+
+
+def _data_parallel(view: ClusterView, job: JobView) -> Configuration:
+    """Its configuration on GPUs. Raises PolicyError for a model that is divided over GPUs."""
+    configuration = elastic_configuration(view, job, "pollux")
+    if configuration.parallelism != DATA_PARALLEL:
+        raise PolicyError(
+            f"pollux: the model of job {job.job_id!r} is divided over GPUs (tensor_parallel, pipeline_parallel, microbatches), "
+            "and Pollux's speeds are of data parallel jobs with a batch size; use sia or optimus"
+        )
+    return configuration
 
 
 def _only_pool(view: ClusterView) -> Pool | None:

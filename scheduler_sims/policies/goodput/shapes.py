@@ -54,12 +54,7 @@ def elastic_configuration(view: ClusterView, job: JobView, policy: str) -> Confi
 
 def can_have(configuration: Configuration, shape: Shape) -> bool:
     """Whether the job may run on so many GPUs of so many nodes of this type."""
-    return (
-        shape.gpus in configuration.gpu_range
-        and configuration.min_tasks <= shape.nodes <= configuration.max_tasks
-        and shape.gpus % shape.nodes == 0
-        and configuration.allows(shape.gpu_type)
-    )
+    return configuration.runs_on(shape.gpus, shape.nodes) and configuration.allows(shape.gpu_type)
 
 
 def with_shape(configuration: Configuration, shape: Shape) -> Configuration:

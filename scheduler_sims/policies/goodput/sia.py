@@ -124,7 +124,7 @@ class Sia(ElasticRounds[Memory]):
                 result.append((0.0, 0))
                 continue
             sizes = [0]
-            if noise > 0:
+            if noise > 0 and not configuration.parallelism.microbatches:
                 larger = (job.batch_size << doubled for doubled in range(1, _BATCHES))
                 sizes += [size for size in larger if size <= each_most * shape.gpus]
             options = []

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork, TimedWork
+from emulator_runtime.domain.parallelism import Parallelism
 from emulator_runtime.domain.units import GIB, gib, to_ns, to_s
 
 
@@ -73,9 +74,45 @@ def test_the_samples_of_a_step_are_those_of_all_its_gpus():
 
 def test_the_batch_of_each_gpu_follows_from_that_of_a_step():
     work = ModelWork("resnet50", 64, 0.5, exchanges=True)
-    job = spec(work)
+    job = spec(work, ELASTIC, Configuration("cpu", 0, 1000))
     assert job.work_on("gpu", 4) is job.work_on("gpu", 4, 256) is work
     assert job.work_on("gpu", 8) == replace(work, batch_size=32)
     assert job.work_on("gpu", 6) == replace(work, batch_size=43)  # 4 of them have 43 samples, 2 have 42
     assert job.work_on("gpu", 8, 512) == replace(work, input_cpu_s=1.0)
     assert job.work_on("cpu", 0) == TimedWork(60)
+
+
+# --- models that are divided over GPUs -------------------------------------------------------------------------------------
+
+DIVIDED = Configuration(
+    "gpu",
+    8,
+    8000,
+    min_tasks=4,
+    max_tasks=8,
+    fewest_tasks=2,
+    min_gpus=16,
+    max_gpus=64,
+    parallelism=Parallelism(8, 2, 32),
+)
+
+
+def test_it_runs_on_whole_replicas_and_layers_of_one_node():
+    runs = {(gpus, tasks) for gpus in range(80) for tasks in range(10) if DIVIDED.runs_on(gpus, tasks)}
+    assert runs == {(16, 2), (32, 2), (32, 4), (48, 2), (48, 3), (48, 6), (64, 2), (64, 4), (64, 8)}
+    way = DIVIDED.with_gpus(48, 3)
+    assert (way.gpus, way.min_tasks, way.max_tasks, way.cpu_milli, way.elastic) == (16, 3, 3, 16000, False)
+    assert way.total_gpus == 48
+
+
+@pytest.mark.parametrize(("gpus", "tasks"), [(24, 0), (16, 4), (80, 0), (48, 4)])
+def test_what_it_can_not_run_on(gpus, tasks):
+    words = "it can on 16 to 64 GPUs in multiples of 16 on 2 to 8 nodes, each a multiple of 8"
+    with pytest.raises(PolicyError, match=words):
+        DIVIDED.with_gpus(gpus, tasks)
+
+
+@pytest.mark.parametrize(("gpus", "duration_s"), [(16, 33), (32, 17), (48, 12), (64, 9)])
+def test_its_time_is_that_of_the_replica_with_most_microbatches(gpus, duration_s):
+    job = JobSpec("a", "u", 0.0, 10, (DIVIDED,), {"gpu": TimedWork(17.0)}, 0)
+    assert job.work_on("gpu", gpus).duration_s == pytest.approx(duration_s)

@@ -122,6 +122,7 @@ def test_under_kubernetes_own_scheduler_it_has_the_submitted_number() -> None:
     ("change", "to", "problem"),
     [
         ({}, RunTarget("lab", "exp", "s", actuator="gated"), r"job 'resnet50-a': max_gpus: .* use actuator jobs"),
+        ({"fewest_tasks": 1, "min_tasks": 2, "max_tasks": 2}, TO, r"job 'resnet50-a': max_nodes: an EmuJob keeps its"),
         ({"max_tasks": 2}, TO, r"job 'resnet50-a': max_nodes: an EmuJob keeps its number of pods"),
         ({"max_tasks": 2}, RunTarget("lab", "exp"), r"job 'resnet50-a': max_nodes: an EmuJob keeps"),
     ],
@@ -131,6 +132,15 @@ def test_what_an_emujob_can_not_be(change: Mapping[str, int], to: RunTarget, pro
     (way,) = job.configurations
     with pytest.raises(InputError, match=problem):
         emujob_document(replace(job, configurations=(replace(way, **change),)), "a", to)
+
+
+def test_a_model_that_is_divided_keeps_its_gpus(tmp_path: Path) -> None:
+    rows = "job_id,num_gpus,max_gpus,tensor_parallel,microbatches,gpu_duration_s\na,2,4,2,8,60\nb,2,,2,8,60\n"
+    (tmp_path / "w.csv").write_text(rows, encoding="utf-8")
+    elastic, fixed = load_workload(tmp_path / "w.csv").jobs
+    with pytest.raises(InputError, match=r"job 'a': microbatches: an EmuJob whose number of GPUs may change trains a"):
+        emujob_document(elastic, "a", TO)
+    assert emujob_document(fixed, "b", TO)["spec"]["configurations"][0]["resources"]["emuGPU"] == 2
 
 
 def test_an_elastic_job_with_a_stated_duration_has_no_samples(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The columns `min_gpus`, `max_gpus` and `max_nodes`: what they make of a row, and what can't be."""
+"""The columns `min_gpus`, `max_gpus`, `min_nodes` and `max_nodes`: what they make of a row, and what can't be."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def test_what_a_row_leaves_out_stays_as_submitted(load, row, gpus, nodes):
         ("a,2,,,9,,,resnet50,4,9", "max_gpus: a step has 8 samples, at most so many GPUs can have one; not 9"),
         ("a,4,,0,,,,resnet50,64,9", "min_gpus: must be a whole number from 1 to"),
         ("a,8,,1,,,,resnet50,64,9", "batch_size: 512 on each of min_gpus is beyond what was measured for resnet50"),
-        ("a,4,,2,,,,synergy/alexnet,,9", "min_gpus, max_gpus, max_nodes: are for models whose speed on any number"),
+        (
+            "a,4,,2,,,,synergy/alexnet,,9",
+            "min_gpus, max_gpus, min_nodes, max_nodes: are for jobs whose speed on any number",
+        ),
     ],
 )
 def test_what_can_not_be(refused, row, problem):
@@ -65,5 +68,12 @@ def test_what_can_not_be(refused, row, problem):
 def test_durations_hold_for_one_number_of_gpus(refused):
     message = refused("job_id,num_gpus,max_gpus,gpu_duration_s\na,4,8,60\n")
     assert message.startswith(
-        "jobs.csv:2: min_gpus, max_gpus, max_nodes: are for models whose speed on any number of GPUs is known"
+        "jobs.csv:2: min_gpus, max_gpus, min_nodes, max_nodes: are for jobs whose speed on any number of GPUs is known"
     )
+
+
+def test_fewer_nodes_than_submitted(reader):
+    rows = "job_id,num_gpus,nodes,min_gpus,min_nodes,model,batch_size,steps\na,4,2,1,1,resnet50,64,100\n"
+    (way,) = reader(load_workload, "jobs.csv")(rows).jobs[0].configurations
+    assert (way.gpus, way.min_tasks, way.task_range, way.gpu_range) == (2, 2, range(1, 3), range(1, 5))
+    assert (way.with_gpus(1).min_tasks, way.with_gpus(4, 2).min_tasks) == (1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -200,3 +201,37 @@ def test_jobs_and_clusters_that_it_can_not_handle_are_refused(name):
     if name != "sia":
         with pytest.raises(PolicyError, match="one GPU type"):
             planned(policy, [elastic("a")], nodes=TWO_TYPES)
+
+
+# ---- models that are divided over GPUs
+
+LLM = EXAMPLES / "llm-12"
+
+
+def test_sia_leaves_batches_of_durations_alone():
+    run = Experiment.load(LLM / "workload.csv", LLM / "cluster.yaml").simulate("sia:noise_scale=1000,restart_s=90")
+    assert (figures(run).finished, figures(run).failed) == (12, 0)
+
+
+def test_pollux_refuses_models_that_are_divided():
+    with pytest.raises(PolicyError, match=r"pollux: the model of job 'job-00-3.6B' is divided over GPUs .* use sia"):
+        Experiment.load(LLM / "workload.csv", LLM / "cluster.yaml").simulate("pollux:population=20,generations=20")
+
+
+@pytest.mark.parametrize("policy", ["sia", "optimus"])
+def test_they_get_whole_replicas_on_any_cluster(policy, tmp_path):
+    """Nodes of 6 GPUs: of a layer on 4 GPUs, one fits on each."""
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,num_gpus,min_gpus,max_gpus,max_nodes,tensor_parallel,pipeline_parallel,microbatches,gpu_duration_s\n"
+        "a,4,4,12,3,4,1,12,600\nb,2,2,6,1,2,1,12,600\nc,1,1,6,3,1,1,16,600\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "nodes.yaml").write_text(
+        "nodes:\n  - {name: n, count: 3, gpus: 6, gpu_type: V100, cpus: 32}\n", encoding="utf-8"
+    )
+    run = Experiment.load(tmp_path / "jobs.csv", tmp_path / "nodes.yaml").simulate(policy)
+    assert (figures(run).finished, figures(run).failed) == (3, 0)
+    held = Counter((span.job_id, span.node, span.start_s) for span in run.spans)
+    replica = {"a": 4, "b": 2, "c": 1}
+    assert all(count % replica[job_id] == 0 for (job_id, *_), count in held.items())
+    assert max(Counter((span.job_id, span.start_s) for span in run.spans).values()) > 2
