@@ -68,6 +68,7 @@ EXTRAS = {
     "operator": ("fastapi", "pydantic", "annotated_types", "kubernetes", "starlette", "uvicorn", "operators"),
     "kubectl": ("kubernetes",),
     "search": ("optuna",),
+    "parquet": ("pyarrow",),
     "learning": ("sklearn",),
 }
 """What brings a package that is missing, by the name under which it is imported; ours may be missing in an image."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of every command that runs policies."""
-    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
+    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row (or .parquet)")
     parser.add_argument("--cluster", type=Path, metavar="CLUSTER.yaml", help="nodes and costs")
     parser.add_argument(
         "--policy",
@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out", type=folder, metavar="DIR", help="directory for report.html, jobs.csv and summary.json"
+    )
+    parser.add_argument(
+        "--parquet",
+        action="store_true",
+        help="write the tables of --out as Parquet, too (jobs.parquet beside jobs.csv)",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON instead of the table")
     parser.add_argument("--explain", action="store_true", help="print each policy's reasons on stderr")

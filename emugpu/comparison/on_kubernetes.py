@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emugpu.comparison.runs import check_out, inputs_of, load, meta_of, observed_title, write_files, write_results
+from emugpu.comparison.runs import (
+    check_out,
+    check_parquet,
+    inputs_of,
+    load,
+    meta_of,
+    observed_title,
+    write_files,
+    write_results,
+)
 from emugpu.terminal.console import ProgressBars
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.profiles.table import ProfileTable
@@ -91,8 +100,9 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             raise InputError(
                 flag, "is for this machine; on kubernetes time is the cluster's own (--stretch makes jobs longer)"
             )
+    check_parquet(args)
     if args.out is not None:
-        check_out(args.out, inputs_of(args))
+        check_out(args.out, inputs_of(args), parquet=args.parquet)
     loaded = load(args) if args.cluster is not None else None
     log = args.out / LOG if args.out is not None else None
     files = read_program_files(args.program_files) if args.program_files is not None else {}

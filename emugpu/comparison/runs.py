@@ -14,6 +14,7 @@ from emulator_runtime.domain.errors import InputError
 from scheduler_sims.experiment import Experiment
 from scheduler_sims.inputs.cluster_file import ClusterSpec
 from scheduler_sims.inputs.fit import Remedy
+from scheduler_sims.inputs.table_file import PARQUET, pyarrow_for, write_parquet_beside
 from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import Comparison, compare
@@ -29,6 +30,7 @@ JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.
 INTERRUPTIONS = "interruptions.csv"
 """Written where nodes fail only."""
 _TABLE_WIDTH = 100
+_WHOLE = frozenset(("repeat", "preemptions", "kept_steps"))
 
 
 def load(
@@ -51,13 +53,22 @@ def load(
         remedy=remedy,
     )
     titles = experiment.check_policies(args.policy)
+    check_parquet(args)
     if args.out is not None:
-        check_out(args.out, inputs_of(args))
+        check_out(args.out, inputs_of(args), parquet=args.parquet)
     return experiment, titles
 
 
-def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
-    """Creates the output directory before a run, which may take long.
+def check_parquet(args: argparse.Namespace) -> None:
+    """Raises InputError before a run if --parquet can't be followed."""
+    if args.parquet:
+        pyarrow_for("--parquet")
+        if args.out is None:
+            raise InputError("--parquet", "needs --out, where the tables are written")
+
+
+def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = (), *, parquet: bool = False) -> None:
+    """Creates the output directory before a run, which may take long. `parquet`: the tables are written as Parquet, too.
 
     Raises InputError if it can't, and if a result would replace one of `inputs`, pairs of a description and a path.
     """
@@ -65,7 +76,9 @@ def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = ()) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    for target in (out / name for name in (JOBS, SPANS, SUMMARY, REPORT, INTERRUPTIONS)):
+    tables = (JOBS, SPANS, INTERRUPTIONS)
+    beside = [str(Path(name).with_suffix(PARQUET)) for name in tables] if parquet else []
+    for target in (out / name for name in (*tables, SUMMARY, REPORT, *beside)):
         if target.is_dir():
             raise InputError("--out", f"{target} is a directory; choose another output folder")
         for what, path in inputs:
@@ -101,6 +114,11 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
     return experiment.described(str(args.workload), str(args.cluster or THE_CLUSTER), clock, args.stretch)
 
 
+def result_type(column: str) -> type:
+    """How the Parquet files have a column of the tables: times as float, counts as int, others as str."""
+    return float if column.endswith("_s") else int if column in _WHOLE else str
+
+
 def write_results(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
     """Prints the results and writes the files. Returns 1 if a job failed, else 0."""
     comparison = compare(runs)
@@ -125,10 +143,13 @@ def _write_files(
     args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any], comparison: Comparison
 ) -> None:
     if args.out is not None:
-        write_jobs_csv(args.out / JOBS, runs)
-        write_spans_csv(args.out / SPANS, runs)
+        tables = {JOBS: write_jobs_csv, SPANS: write_spans_csv}
         if any(run.interruptions for run in runs):
-            write_interruptions_csv(args.out / INTERRUPTIONS, runs)
+            tables[INTERRUPTIONS] = write_interruptions_csv
+        for name, write in tables.items():
+            write(args.out / name, runs)
+            if getattr(args, "parquet", False):  # reports of experiments don't have the option
+                write_parquet_beside(args.out / name, result_type)
         write_summary(args.out / SUMMARY, comparison, meta)
         write_report(args.out / REPORT, runs, comparison, meta)
 

@@ -14,20 +14,23 @@ from typing import Any
 from emugpu.sweep.evaluation import Outcome
 from emugpu.sweep.plan import Point, Sweep
 from emugpu.sweep.statistics import Line
+from scheduler_sims.inputs.table_file import write_parquet_beside
 from scheduler_sims.reports.files import write_atomically, write_table
 
 RESULTS, SUMMARY, TIMING, REPORT, JOURNAL = "results.csv", "summary.json", "timing.csv", "report.html", "points.jsonl"
-_POINT = ("load", "estimates", "policy", "seed")
+_POINT: Mapping[str, type] = {"load": float, "estimates": str, "policy": str, "seed": int}
 
 
-def write_results(out: Path, sweep: Sweep, outcomes: Mapping[Point, Outcome]) -> None:
-    """Both tables. Raises InputError if they can't be written."""
+def write_results(out: Path, sweep: Sweep, outcomes: Mapping[Point, Outcome], *, parquet: bool) -> None:
+    """Both tables, as Parquet, too, if `parquet`. Raises InputError if they can't be written."""
     done = [(point, outcomes[point]) for point in sweep.points() if point in outcomes and not outcomes[point].error]
     names = list(done[0][1].figures) if done else []
     rows = ((*_cells(point), *(_number(one.figures[name]) for name in names)) for point, one in done)
     write_table(out / RESULTS, (*_POINT, *names), rows)
     timing = ((*_cells(point), *(f"{value:.6f}" for value in (one.policy_s, one.wall_s))) for point, one in done)
     write_table(out / TIMING, (*_POINT, "policy_s", "wall_s"), timing)
+    for name in (RESULTS, TIMING) if parquet else ():
+        write_parquet_beside(out / name, lambda column: _POINT.get(column, float))
 
 
 def summary(sweep: Sweep, found: Sequence[Line], outcomes: Mapping[Point, Outcome]) -> dict[str, Any]:

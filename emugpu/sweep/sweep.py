@@ -37,7 +37,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="exit codes: 1 if a point failed, 2 for bad input, 130 interrupted, with what is done kept. See docs/sweeps.md.",
     )
     parser.add_argument(
-        "workload", type=Path, nargs="?", metavar="WORKLOAD.csv", help="a trace (default: jobs are generated)"
+        "workload",
+        type=Path,
+        nargs="?",
+        metavar="WORKLOAD.csv",
+        help="a trace, or .parquet (default: jobs are generated)",
     )
     parser.add_argument("--cluster", type=Path, required=True, metavar="CLUSTER.yaml", help="nodes and costs")
     parser.add_argument(
@@ -101,17 +105,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--out", type=folder, default=Path("out/sweep"), metavar="DIR", help="results (default: out/sweep)"
     )
+    parser.add_argument(
+        "--parquet", action="store_true", help="write the tables as Parquet, too (results.parquet beside results.csv)"
+    )
     parser.add_argument("--json", action="store_true", help="print summary.json instead of the table")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0, or 1 if a point failed. Raises errors of the tree."""
-    from emugpu.comparison.runs import check_out
+    from emugpu.comparison.runs import check_out, check_parquet
     from emugpu.sweep.files import JOURNAL, REPORT
     from emugpu.sweep.running import SweepJournal, run_sweep
     from emugpu.terminal.console import ProgressBars
 
+    check_parquet(args)
     sweep = _sweep(args)
     check_out(
         args.out, [("the cluster file", args.cluster), *([("the workload", args.workload)] if args.workload else [])]
@@ -148,7 +156,7 @@ def _write(args: argparse.Namespace, sweep: Sweep, outcomes: Mapping[Point, Outc
 
     found = lines(sweep, outcomes)
     values = summary(sweep, found, outcomes)
-    write_results(args.out, sweep, outcomes)
+    write_results(args.out, sweep, outcomes, parquet=args.parquet)
     write_summary(args.out, values)
     subject = args.workload.name if args.workload else sweep.inputs.recipe.kind if sweep.inputs.recipe else ""
     write_page(args.out / REPORT, sweep, found, f"Sweep over {subject}")

@@ -7,8 +7,6 @@ at 0; all other columns stay as they are.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from scheduler_sims.generators.changes import Taken, at_load, everything, faster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
 from scheduler_sims.inputs.description import gpu_seconds
 from scheduler_sims.inputs.fit import misfit
-from scheduler_sims.inputs.workload import Workload, load_workload
-from scheduler_sims.reports.files import write_atomically
+from scheduler_sims.inputs.table_file import Table, read_table, write_table
+from scheduler_sims.inputs.workload import Workload, column_type, load_workload
 
 _DAY_S = 86_400.0
 _SUBMIT = "submit_s"
@@ -33,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
+    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row (or .parquet)")
     parser.add_argument(
         "--after", metavar="DAYS", type=float, default=0.0, help="without jobs submitted before, such as warm-up"
     )
@@ -55,7 +53,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--faster", metavar="F", type=float, help="submissions F times as fast")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="(default 0)")
     parser.add_argument("--profiles", type=Path, metavar="FILE.json", help="profiles in addition to the bundled ones")
-    parser.add_argument("--out", metavar="CHANGED.csv", type=Path, required=True, help="the workload to write")
+    parser.add_argument(
+        "--out", metavar="CHANGED.csv", type=Path, required=True, help="the workload to write (or .parquet)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--load", "needs --cluster, for its GPUs, and no --faster")
     workload = load_workload(args.workload, args.profiles)
     taken = _taken(args, workload)
-    write_atomically(args.out, changed(args.workload.read_text(encoding="utf-8-sig"), workload.lines, taken))
+    _write(args.out, read_table(args.workload, "the workload"), workload.lines, taken)
     print(f"{args.out}: {len(taken):,} of {len(workload.jobs):,} jobs")
     return 0
 
@@ -102,18 +102,13 @@ def _fitting(jobs: Sequence[Taken], workload: Workload, cluster: ClusterSpec) ->
     return kept
 
 
-def changed(text: str, lines: Sequence[int], taken: Sequence[Taken]) -> str:
-    """The text of a workload file with these jobs only, at their new times. `lines`: of the jobs in it, counted from 1."""
-    rows = text.split("\n")
-    first = next(number for number, row in enumerate(rows) if row.strip() and not row.startswith("#"))
-    columns = [name.strip() for name in next(csv.reader([rows[first]]))]
-    place = columns.index(_SUBMIT) if _SUBMIT in columns else len(columns)
-    out = io.StringIO("".join(f"{row}\n" for row in rows[:first]))
-    out.seek(0, io.SEEK_END)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*columns[:place], _SUBMIT, *columns[place + 1 :]])
-    for one in taken:
-        cells = next(csv.reader([rows[lines[one.index] - 1]]))
-        time = f"{one.submit_s:.6f}".rstrip("0").rstrip(".")
-        writer.writerow([*cells[:place], time, *cells[place + 1 :]])
-    return out.getvalue()
+def _write(out: Path, table: Table, lines: Sequence[int], taken: Sequence[Taken]) -> None:
+    """Writes these jobs of the workload only, at their new times. `lines`: where its jobs are in the table."""
+    place = table.header.index(_SUBMIT) if _SUBMIT in table.header else len(table.header)
+    header, cells = [*table.header[:place], _SUBMIT, *table.header[place + 1 :]], dict(table.rows)
+    rows = (_at(cells[lines[one.index]], place, one.submit_s) for one in taken)
+    write_table(out, {name: column_type(name) for name in header}, rows, table.comments)
+
+
+def _at(cells: Sequence[str], place: int, submit_s: float) -> Sequence[str]:
+    return [*cells[:place], f"{submit_s:.6f}".rstrip("0").rstrip("."), *cells[place + 1 :]]

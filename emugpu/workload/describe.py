@@ -14,7 +14,7 @@ REPORT = "report.html"
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `workload describe`."""
     parser = commands.add_parser("describe", help="show what a workload is like", description=__doc__)
-    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row")
+    parser.add_argument("workload", type=Path, metavar="WORKLOAD.csv", help="the jobs, one per row (or .parquet)")
     parser.add_argument(
         "--cluster", type=Path, metavar="CLUSTER.yaml", help="for the load, and for the durations of models"
     )

@@ -10,9 +10,9 @@ import argparse
 from pathlib import Path
 
 from emulator_runtime.domain.errors import InputError
-from scheduler_sims.generators.generate import DEFAULT_KIND, Recipe, as_workload, jobs_at_load, jobs_at_rate
+from scheduler_sims.generators.generate import DEFAULT_KIND, Recipe, jobs_at_load, jobs_at_rate
 from scheduler_sims.inputs.cluster_file import load_cluster
-from scheduler_sims.reports.files import write_atomically
+from scheduler_sims.traces.importing import Choices, write_workload
 
 _RATE = 60.0
 
@@ -37,7 +37,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--gpus-per-node", metavar="N", type=int, default=8, help="jobs with more span nodes (default 8)"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="(default 0)")
-    parser.add_argument("--out", metavar="WORKLOAD.csv", type=Path, required=True, help="the workload to write")
+    parser.add_argument(
+        "--out", metavar="WORKLOAD.csv", type=Path, required=True, help="the workload to write (or .parquet)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -59,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if not gpus:
             raise InputError("--cluster", "has no GPUs, so that there is no load")
         jobs, at = jobs_at_load(recipe, args.seed, args.load, gpus), f"load {args.load:g} of {gpus} GPUs"
-    write_atomically(args.out, as_workload(jobs, f"Generated: {args.kind}, {at}, seed {args.seed}", args.gpus_per_node))
+    title = f"Generated: {args.kind}, {at}, seed {args.seed}"
+    write_workload(args.out, title, jobs, Choices(gpus_per_node=args.gpus_per_node))
     print(f"{args.out}: {len(jobs):,} jobs")
     return 0

@@ -28,7 +28,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("format", metavar="FORMAT", choices=FORMATS, help="one of the formats above")
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="the trace's files")
-    parser.add_argument("--out", metavar="WORKLOAD.csv", type=Path, required=True, help="the workload to write")
+    parser.add_argument(
+        "--out", metavar="WORKLOAD.csv", type=Path, required=True, help="the workload to write (or .parquet)"
+    )
     parser.add_argument(
         "--skip-bad", action="store_true", help="leave bad rows out and count them (default: end at the first)"
     )

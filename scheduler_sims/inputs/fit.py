@@ -11,6 +11,7 @@ from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.domain.wording import quoted
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.table_file import place_of
 from scheduler_sims.inputs.workload import Workload
 
 Remedy = Callable[[JobSpec, ClusterSpec], str]
@@ -33,7 +34,7 @@ def check_fits(workload: Workload, cluster: ClusterSpec, place: str, remedy: Rem
         if (reason := known.get(job.configurations)) is None:
             reason = known[job.configurations] = misfit(job, cluster)
         if reason:
-            where = f"{place}:{workload.lines[number]}" if workload.lines else place
+            where = place_of(place, workload.lines[number]) if workload.lines else place
             fix = f"; {remedy(job, cluster)}" if remedy is not None else ""
             raise DoesNotFitError(where, f"job {quoted(job.job_id)} is larger than the cluster: {reason}{fix}")
 

@@ -1,4 +1,4 @@
-"""Reads a workload (CSV, one job per row) into JobSpecs, and knows what the jobs really cost.
+"""Reads a workload (CSV or Parquet, one job per row) into JobSpecs, and knows what the jobs really cost.
 
 A row gives durations (`gpu_duration_s`, `cpu_duration_s`: isolated run time in that configuration), a profiled model with
 a number of steps (`model`, `batch_size` per GPU, `steps`), or a model whose speed depends on its CPUs and host memory
@@ -7,7 +7,6 @@ a number of steps (`model`, `batch_size` per GPU, `steps`), or a model whose spe
 
 from __future__ import annotations
 
-import csv
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from emulator_runtime.domain.wording import quoted
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.inputs import parallel_columns, sensitivity
 from scheduler_sims.inputs.like_rows import CPU_CONFIGURATION, DEFAULT_STEPS, GPU_CONFIGURATION, MOST_WHOLE, Likes
+from scheduler_sims.inputs.table_file import Table, csv_table, is_parquet, place_of, read_table
 
 _ELASTIC = ("min_gpus", "max_gpus", "min_nodes", "max_nodes")
 _STAGES = ("fetch_s", "transfer_s", "exchange_s")
@@ -77,13 +77,15 @@ COLUMNS: Mapping[str, str] = {
     "resumes": "whether that program goes on from its own checkpoint after a stop: yes, or no (default: it begins anew)",
     "image": "the image that the program runs in on Kubernetes",
 }
+_TEXTS = frozenset(("job_id", "user", "gpu_type", "model", "program", "resumes", "image"))
+_WHOLE = frozenset(("num_gpus", "nodes", "batch_size", "steps", *_ELASTIC, *parallel_columns.COLUMNS))
 
 
 @dataclass(frozen=True)
 class Workload:
     """The jobs of a workload in row order; `profiles` is the table that their models are looked up in.
 
-    `lines`: where each job is in its file, counted from 1; empty where they come from elsewhere.
+    `lines`: where each job is in its file, see place_of; empty where they come from elsewhere.
     """
 
     name: str
@@ -114,23 +116,26 @@ class Workload:
 def load_workload(path: Path, profiles_path: Path | None = None) -> Workload:
     """The workload in `path`; `profiles_path` adds the user's own profiles.
 
-    Raises InputError that names file, line and column.
+    Raises InputError that names file, line (of a Parquet file: row) and column.
     """
     profiles = ProfileTable.bundled()
     if profiles_path is not None:
         profiles = profiles.with_file(profiles_path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(str(path), f"can't read the workload: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), "is not UTF-8 text") from error
-    return parse_workload(text, str(path), path.name, profiles)
+    return _workload(read_table(path, "the workload"), path.name, profiles)
 
 
 def parse_workload(text: str, place: str, name: str, profiles: ProfileTable) -> Workload:
-    """The workload of a file's text. Raises InputError that begins with `place`, the line and the column."""
-    lines, jobs = zip(*_read(text.split("\n"), place, profiles), strict=True)
+    """The workload of a CSV file's text. Raises InputError that begins with `place`, the line and the column."""
+    return _workload(csv_table(text, place), name, profiles)
+
+
+def column_type(name: str) -> type:
+    """How a Parquet file has this column: as str, float or int."""
+    return str if name in _TEXTS else int if name in _WHOLE else float
+
+
+def _workload(table: Table, name: str, profiles: ProfileTable) -> Workload:
+    lines, jobs = zip(*_read(table, profiles), strict=True)
     return Workload(name, jobs, profiles, lines)
 
 
@@ -159,48 +164,35 @@ def _stretched_work(work: Work, factor: float) -> Work:
     )
 
 
-def _read(lines: Sequence[str], place: str, profiles: ProfileTable) -> list[tuple[int, JobSpec]]:
-    """The jobs with the number of their line; at least one."""
-    # Comment lines keep their place in the count, so that errors name the line an editor shows.
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
-    if not numbered:
-        raise InputError(place, f"is empty; the first line names columns of {', '.join(COLUMNS)}")
-    first, names = numbered[0]
-    header = _header(f"{place}:{first}", names)
+def _read(table: Table, profiles: ProfileTable) -> list[tuple[int, JobSpec]]:
+    """The jobs with the number of their line or row; at least one."""
+    header = _header(table)
     jobs: dict[str, tuple[int, JobSpec]] = {}
     likes = Likes(header)
-    for row, (n, line) in enumerate(numbered[1:]):
-        cells = _cells(f"{place}:{n}", line) if '"' in line else line.split(",")
+    for row, (n, cells) in enumerate(table.rows):
         job = likes.job(cells, row)
         if job is None:
-            where = f"{place}:{n}"
+            where = place_of(table.place, n)
             job = _Row(dict(zip(header, cells, strict=False)), len(cells) - len(header), where, row, profiles).job()
             likes.learn(cells, job)
         if job.job_id in jobs:
-            problem = f"job_id {quoted(job.job_id)} is used twice, first in line {jobs[job.job_id][0]}"
-            raise InputError(f"{place}:{n}", problem)
+            first = f"first in {'row' if is_parquet(table.place) else 'line'} {jobs[job.job_id][0]}"
+            raise InputError(place_of(table.place, n), f"job_id {quoted(job.job_id)} is used twice, {first}")
         jobs[job.job_id] = (n, job)
     if not jobs:
-        raise InputError(place, "has a header but no jobs")
+        raise InputError(table.place, "has a header but no jobs")
     return list(jobs.values())
 
 
-def _header(place: str, line: str) -> list[str]:
-    header = [name.strip() for name in _cells(place, line)]
-    for name in header:
+def _header(table: Table) -> Sequence[str]:
+    if not table.header:
+        raise InputError(table.place, f"is empty; the first line names columns of {', '.join(COLUMNS)}")
+    for name in table.header:
         if name not in COLUMNS:
-            raise UnknownNameError(place, "column", name, COLUMNS)
-    if len(set(header)) < len(header):
-        raise InputError(place, "a column is named twice")
-    return header
-
-
-def _cells(place: str, line: str) -> list[str]:
-    """The cells of one line, which is one job: read alone, so that an open quote is blamed on its own line."""
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        raise InputError(place, f"not CSV: {error}; close quotes on the line on which they open") from error
+            raise UnknownNameError(table.header_place, "column", name, COLUMNS)
+    if len(set(table.header)) < len(table.header):
+        raise InputError(table.header_place, "a column is named twice")
+    return table.header
 
 
 @dataclass(frozen=True)

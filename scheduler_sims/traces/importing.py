@@ -6,13 +6,12 @@ temporary files, so that memory is bounded for a trace of any length.
 
 from __future__ import annotations
 
-import csv
 import heapq
 import io
 import pickle
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import IO
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.files import replacing
+from scheduler_sims.inputs.table_file import write_csv, write_table
+from scheduler_sims.inputs.workload import column_type
 from scheduler_sims.traces.job import Entry, LeftOut, Source, TraceFormat, TraceJob
 
 CHUNK = 100_000
@@ -69,14 +69,18 @@ def import_trace(trace: TraceFormat, source: Source, choices: Choices, out: Path
         if first is None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in tally.left_out.items()) or "it has no rows"
             raise InputError(str(source.paths[0]), f"no job can be imported: {reasons}")
-        try:
-            with replacing(out) as unfinished:
-                title = f"Imported from: {trace.title} ({trace.origin})"
-                with unfinished.open("w", encoding="utf-8", newline="") as file:
-                    _write(file, title, choices, first, jobs, tally)
-        except OSError as error:
-            raise InputError("--out", f"can't write {out}: {error.strerror}") from error
+        title = f"Imported from: {trace.title} ({trace.origin})"
+        write_workload(out, title, chain([first], jobs), choices, tally)
     return tally
+
+
+def write_workload(
+    out: Path, title: str, jobs: Iterable[TraceJob], choices: Choices, tally: Tally | None = None
+) -> None:
+    """Writes a workload file with these jobs, which are in the order of submission. Raises InputError if it can't be written."""
+    columns = _columns(choices)
+    rows = _rows(columns, jobs, choices, Tally() if tally is None else tally)
+    write_table(out, {name: column_type(name) for name in columns}, rows, _comment(title))
 
 
 def _kept(entries: Iterable[Entry], choices: Choices, tally: Tally) -> Iterator[TraceJob]:
@@ -125,27 +129,33 @@ def _unpickled(file: IO[bytes]) -> Iterator[TraceJob]:
 
 
 def workload_text(title: str, jobs: Iterable[TraceJob], choices: Choices) -> str:
-    """The text of a workload file with these jobs, which are in the order of submission. There is at least one."""
-    text = io.StringIO()
-    jobs = iter(jobs)
-    _write(text, title, choices, next(jobs), jobs, Tally())
+    """The text that write_workload writes into a CSV file."""
+    text, columns = io.StringIO(), _columns(choices)
+    write_csv(text, columns, _rows(columns, jobs, choices, Tally()), _comment(title))
     return text.getvalue()
 
 
-def _write(
-    file: IO[str], title: str, choices: Choices, first: TraceJob, rest: Iterator[TraceJob], tally: Tally
-) -> None:
-    columns = (
+def _comment(title: str) -> str:
+    return f"# {title}. Times in seconds since the first submission.\n"
+
+
+def _columns(choices: Choices) -> Sequence[str]:
+    return (
         *_COLUMNS,
         *(_HOST_COLUMNS if choices.host else ()),
         *([_TYPE_COLUMN] if choices.gpu_name else ()),
         *(_CPU_COLUMNS if choices.cpu_jobs else ()),
     )
-    file.write(f"# {title}. Times in seconds since the first submission.\n")
-    writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for job in chain([first], rest):
-        writer.writerow(row_of(job, first.submit_s, choices, tally))
+
+
+def _rows(
+    columns: Sequence[str], jobs: Iterable[TraceJob], choices: Choices, tally: Tally
+) -> Iterator[Sequence[object]]:
+    origin_s: float | None = None
+    for job in jobs:
+        origin_s = job.submit_s if origin_s is None else origin_s
+        row = row_of(job, origin_s, choices, tally)
+        yield [row.get(name, "") for name in columns]
 
 
 def row_of(job: TraceJob, origin_s: float, choices: Choices, tally: Tally) -> dict[str, object]:

@@ -11,7 +11,8 @@ from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.workloads.step_costs.work import step_times
-from scheduler_sims.inputs.workload import COLUMNS, DEFAULT_STEPS, _cells, load_workload
+from scheduler_sims.inputs.table_file import csv_cells
+from scheduler_sims.inputs.workload import COLUMNS, DEFAULT_STEPS, load_workload
 
 LAST_K80_BATCH = 126  # resnet50 was measured at 1 to 126 on a Tesla_K80
 
@@ -87,7 +88,7 @@ def test_quoted_commas_and_quotes_belong_to_the_cell(load):
 @given(cells=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=2))
 def test_any_quoted_cells_survive(cells):
     line = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
-    assert _cells("jobs.csv:1", line) == cells
+    assert csv_cells("jobs.csv:1", line) == cells
 
 
 # --- cells that are wrong -----------------------------------------------------------------------------------------------
