@@ -20,7 +20,7 @@ from emugpu import VERSION
 from emugpu.interrupts import interruptible_once
 from emulator_runtime.command_line import OneLineParser, piped
 from emulator_runtime.domain.errors import EmuGpuError
-from emulator_runtime.domain.exit_codes import EXIT_WRONG
+from emulator_runtime.exit_codes import EXIT_WRONG
 
 COMMANDS = {
     "compare": "compare policies: predicted and observed JCT",

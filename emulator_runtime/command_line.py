@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from emulator_runtime.domain.exit_codes import EXIT_WRONG
 from emulator_runtime.domain.wording import folded
+from emulator_runtime.exit_codes import EXIT_WRONG
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

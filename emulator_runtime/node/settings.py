@@ -18,7 +18,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeVar
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, UnknownNameError
-from emulator_runtime.domain.exit_codes import EXIT_WRONG
+from emulator_runtime.exit_codes import EXIT_WRONG
 
 T = TypeVar("T", str, int, bool)
 

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED
+from emulator_runtime.exit_codes import EXIT_STOPPED
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.ipc.control import ControlChannel

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.sensitivity import HostShare
+from emulator_runtime.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.node.layout import CONTAINER_TOOLS_DIR, GPU_RESOURCE, HOST_RESOURCE, JOB_LABEL, JOB_UID_LABEL
 from emulator_runtime.workloads.command.arguments import BATCH_SIZE_VARIABLE, CONFIGURATION_VARIABLE, PROFILES_VARIABLE
 from emulator_runtime.workloads.stopping import GRACE_S

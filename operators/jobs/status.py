@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED
+from emulator_runtime.exit_codes import EXIT_STOPPED
 from operators.controllers.actions import NOT_CARRIED_OUT
 from operators.jobs.resizing import Refusal, resized
 from operators.kube.documents import new_condition, object_at, objects_in, text_at, whole_at

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED
+from emulator_runtime.exit_codes import EXIT_STOPPED
 from operators.kube.timestamps import ns_of
 from operators.objects.pod import ContainerRun, Pod
 

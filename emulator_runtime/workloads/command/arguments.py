@@ -10,12 +10,12 @@ from typing import NoReturn
 
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import InputError, UnknownNameError
-from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
 from emulator_runtime.domain.json_document import parse
 from emulator_runtime.domain.samples import MAX_BATCH_SIZE, MAX_SAMPLES
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.units import MAX_SECONDS, to_ns
+from emulator_runtime.exit_codes import EXIT_WRONG_IN_POD
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.command.sensitivity_options import MAX_CPUS, sensitivity_of
 from emulator_runtime.workloads.command.sizes import parse_bytes

@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from emulator_runtime.command_line import OneLineParser
 from emulator_runtime.domain.errors import EmuGpuError
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.domain.step import StepTimes
 from emulator_runtime.domain.units import to_ns
+from emulator_runtime.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.ipc.client import ManagerClient
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.workloads.command.arguments import add_arguments, profiles_of, request_of

@@ -35,7 +35,7 @@ from emulator_runtime.domain.errors import (
     InputError,
     OutOfMemoryError,
 )
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
+from emulator_runtime.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.ipc.client import ManagerClient, Patience
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import prepare_waiting, shorten_slice

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
+from emulator_runtime.exit_codes import EXIT_WRONG_IN_POD
 from operators.kube.api import Json
 from operators.objects.experiment import Experiment, ExperimentSpec
 from operators.objects.names import EXPERIMENT_OWNER, EXPERIMENT_UID_LABEL, experiment_id, runner_name

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from emulator_runtime.domain.errors import EmuGpuError, InputError, PolicyError
-from emulator_runtime.domain.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
+from emulator_runtime.exit_codes import EXIT_STOPPED, EXIT_WRONG_IN_POD
 from emulator_runtime.node.settings import run_daemon
 from emulator_runtime.timing.host import wall_ns
 from operators.experiments.runner.inputs import Settings

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.exit_codes import EXIT_WRONG_IN_POD
+from emulator_runtime.exit_codes import EXIT_WRONG_IN_POD
 from operators.controllers.actions import Plan, RecordEvent, WriteStatus, label_of
 from operators.experiments.controller.objects import RunNamespace, RunnerJob
 from operators.experiments.controller.plan import (
