@@ -58,15 +58,14 @@ class Session:
 class Demand(NamedTuple):
     """`work_ns` of the undivided resource, not before `ready_ns`.
 
-    `sequence`: number of the demand in its session. `ends_unit`: a mode that doesn't interrupt an iteration may switch after it.
-    `remaining_ns`: work of the whole job that is left, this demand included, for modes that prefer short jobs.
+    `sequence`: number of the demand in its session. `remaining_ns`: work of the whole job that is left, this demand included,
+    for modes that prefer short jobs.
     """
 
     session: str
     sequence: int
     ready_ns: int
     work_ns: int
-    ends_unit: bool = True
     remaining_ns: int = 0
 
 

@@ -13,9 +13,6 @@ Key = tuple[float, ...]
 class Order(Protocol):
     """In which order a mode serves demands that are ready. One object for each resource; `key` is called once for each demand."""
 
-    whole_units: bool
-    """Whether other sessions wait while a session is within a unit (an iteration), also when the device idles."""
-
     def key(self, session: Session, demand: Demand, *, idle: bool) -> Key:
         """The least is served first. `idle`: the resource had nothing to do until the demand became ready."""
         ...
@@ -46,7 +43,6 @@ class PickNext(WithSessions):
         self._ready: list[_Entry] = []
         self._start_ns = self._free_ns = 0
         self._served = ""
-        self._within_unit = False
 
     def submit(self, demand: Demand) -> None:
         queued = self._sessions.queue(demand)
@@ -55,9 +51,6 @@ class PickNext(WithSessions):
 
     def next_ns(self) -> int | None:
         """The next decision: the resource is free, and a demand that may be served is ready."""
-        if self._within_unit:
-            queued = self._sessions.queued.get(self._served)
-            return None if queued is None else max(self._free_ns, queued.demand.ready_ns)
         if self._first_ready() is not None:
             return self._free_ns
         coming = self._first_coming()
@@ -77,7 +70,7 @@ class PickNext(WithSessions):
         self._order.left(left)
         if self._served == session:
             self._free_ns = min(self._free_ns, max(now_ns, self._start_ns))
-            self._served, self._within_unit = "", False
+            self._served = ""
 
     def withdraw(self, session: str) -> None:
         super().withdraw(session)
@@ -90,14 +83,16 @@ class PickNext(WithSessions):
 
     def _serve(self, when_ns: int) -> Answer:
         self._make_ready(when_ns)
-        picked, key = self._picked()
+        entry = self._first_ready()
+        assert entry is not None
+        heapq.heappop(self._ready)
+        key, _, picked = entry
         session, demand = picked.session, picked.demand
         del self._sessions.queued[demand.session]
         self._order.served(session, demand, key)
         start_ns = max(self._free_ns, demand.ready_ns)
         self._start_ns, self._free_ns = start_ns, start_ns + demand.work_ns
         self._served = demand.session
-        self._within_unit = self._order.whole_units and not demand.ends_unit
         return Answer(demand.session, demand.sequence, start_ns, Piece(start_ns, self._free_ns, demand.work_ns))
 
     def _make_ready(self, when_ns: int) -> None:
@@ -107,17 +102,8 @@ class PickNext(WithSessions):
             key = self._order.key(coming.session, coming.demand, idle=idle)
             heapq.heappush(self._ready, (key, coming.place, coming))
 
-    def _picked(self) -> tuple[Queued, Key]:
-        if self._within_unit:
-            queued = self._sessions.queued[self._served]
-            return queued, next(key for key, _, entry in self._ready if entry is queued)
-        entry = self._first_ready()
-        assert entry is not None
-        heapq.heappop(self._ready)
-        return entry[2], entry[0]
-
     def _first_ready(self) -> _Entry | None:
-        """Entries of sessions that left, and of demands that were served within a unit, are dropped here."""
+        """Entries of sessions that left, and of demands that were withdrawn, are dropped here."""
         while self._ready and not self._sessions.holds(self._ready[0][2]):
             heapq.heappop(self._ready)
         return self._ready[0] if self._ready else None

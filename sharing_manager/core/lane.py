@@ -74,7 +74,7 @@ class Lane:
             number, left_ns = self.resumed.get(session, (-1, 0))
             work_ns = left_ns if number == demand.sequence else demand.work_ns
             ready_ns = max(demand.ready_ns, self.end_ns, self.begins_ns)
-            engine.submit(Demand(holder, self.number, ready_ns, work_ns, demand.ends_unit, demand.remaining_ns))
+            engine.submit(Demand(holder, self.number, ready_ns, work_ns, demand.remaining_ns))
 
     def _first_waiting(self) -> tuple[Session, Demand]:
         if len(self.waiting) == 1:

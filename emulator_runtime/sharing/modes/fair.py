@@ -12,8 +12,6 @@ from emulator_runtime.sharing.pick_next import PickNext
 class IterationFair(StartTimeFair):
     """All weights count as 1."""
 
-    whole_units = True
-
     def weight(self, session: Session) -> int:
         return 1
 

@@ -11,8 +11,6 @@ from emulator_runtime.sharing.pick_next import Key, PickNext
 class Fifo:
     """First ready, first served."""
 
-    whole_units = False
-
     def key(self, _session: Session, demand: Demand, *, idle: bool) -> Key:
         return (demand.ready_ns,)
 

@@ -16,8 +16,6 @@ from emulator_runtime.sharing.pick_next import Key, PickNext
 class StartTimeFair:
     """Tags are exact while weights divide work; otherwise they are floats."""
 
-    whole_units = False
-
     def __init__(self) -> None:
         self._virtual = self._largest_end = 0.0
         self._ends: dict[str, float] = {}

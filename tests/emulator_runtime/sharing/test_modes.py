@@ -35,7 +35,6 @@ class Looping:
     steps: int
     begin_ns: int = 0
     gap_ns: int = 0
-    parts: int = 1
     pieces: list[Piece] = field(default_factory=list)
 
     def first(self) -> Demand:
@@ -44,14 +43,10 @@ class Looping:
     def after(self, answer: Answer) -> Demand | None:
         self.pieces.append(answer.piece)
         number = answer.sequence + 1
-        if number == self.steps * self.parts:
-            return None
-        gap_ns = self.gap_ns if number % self.parts == 0 else 0
-        return self._demand(number, answer.piece.end_ns + gap_ns)
+        return None if number == self.steps else self._demand(number, answer.piece.end_ns + self.gap_ns)
 
     def _demand(self, number: int, ready_ns: int) -> Demand:
-        left = (self.steps * self.parts - number) * self.work_ns
-        return Demand(self.session.name, number, ready_ns, self.work_ns, (number + 1) % self.parts == 0, left)
+        return Demand(self.session.name, number, ready_ns, self.work_ns, (self.steps - number) * self.work_ns)
 
     def used_ns(self, until_ns: int) -> int:
         return sum(piece.work_ns for piece in self.pieces if piece.end_ns <= until_ns)
@@ -111,6 +106,7 @@ def share(job: Looping, other: Looping) -> float:
     [
         ("fifo", ({}, {}), 0.5),
         ("fair", ({}, {}), 0.5),
+        ("fair", ({"weight": 3}, {}), 0.5),
         ("weighted", ({"weight": 3}, {}), 0.75),
         ("priority", ({"priority": 1}, {}), 1.0),
         ("mps", ({}, {}), 0.5),
@@ -132,15 +128,6 @@ def test_the_shorter_job_has_the_device_to_itself() -> None:
 @pytest.mark.parametrize(("mode", "expected"), [("fifo", 10 / 11), ("fair", 0.5), ("weighted", 0.5)])
 def test_long_steps_win_in_fifo_only(mode: str, expected: float) -> None:
     assert share(*two(mode, {}, {}, work_ns=(10 * MS, MS))) == pytest.approx(expected, abs=0.01)
-
-
-def test_fair_switches_between_iterations_only() -> None:
-    """Also where the iteration pauses on its host: nobody comes in between."""
-    parts = [Looping(Session(name, row), MS, 20, parts=4) for row, name in enumerate("ab")]
-    answers = run(MODES["fair"].engine(), parts)
-    runs = [answer.session for answer in sorted(answers, key=lambda a: a.piece.start_ns)]
-    assert all(len(set(runs[i : i + 4])) == 1 for i in range(0, len(runs), 4))
-    assert any(runs[i] != runs[i + 4] for i in range(0, len(runs) - 4, 4))
 
 
 def test_who_pauses_saves_no_time_up() -> None:
@@ -256,7 +243,7 @@ def test_who_leaves_frees_its_time(mode: str) -> None:
     engine = MODES[mode].engine()
     for name in "ab":
         engine.join(Session(name))
-        engine.submit(Demand(name, 0, 0, 100 * MS, ends_unit=False))
+        engine.submit(Demand(name, 0, 0, 100 * MS))
     engine.advance(10 * MS)
     engine.leave("a", 10 * MS)
     engine.leave("a", 10 * MS)
@@ -282,17 +269,16 @@ loops = st.lists(
         st.integers(1, 6),  # steps
         st.integers(0, 30).map(lambda n: n * MS),  # begin
         st.integers(0, 3).map(lambda n: n * MS),  # gap
-        st.integers(1, 3),  # parts
     ),
     min_size=1,
     max_size=6,
 )
 
 
-def looping(cases: list[tuple[dict[str, int], int, int, int, int, int]]) -> list[Looping]:
+def looping(cases: list[tuple[dict[str, int], int, int, int, int]]) -> list[Looping]:
     return [
-        Looping(Session(f"s{row}", row, **more), work, steps, begin, gap, parts)
-        for row, (more, work, steps, begin, gap, parts) in enumerate(cases)
+        Looping(Session(f"s{row}", row, **more), work, steps, begin, gap)
+        for row, (more, work, steps, begin, gap) in enumerate(cases)
     ]
 
 
@@ -300,19 +286,19 @@ def looping(cases: list[tuple[dict[str, int], int, int, int, int, int]]) -> list
 @settings(max_examples=40)
 @given(cases=loops, seed=st.integers(0, 3), stride_ns=st.sampled_from([0, MS // 3, 7 * MS]))
 def test_order_of_arrival_and_calls_in_between_change_nothing(
-    mode: str, cases: list[tuple[dict[str, int], int, int, int, int, int]], seed: int, stride_ns: int
+    mode: str, cases: list[tuple[dict[str, int], int, int, int, int]], seed: int, stride_ns: int
 ) -> None:
     first, second = looping(cases), looping(cases)
     answers = run(MODES[mode].engine(), first)
     shuffled = run(MODES[mode].engine(), second, random.Random(seed), stride_ns=stride_ns)
     assert sorted(answers, key=str) == sorted(shuffled, key=str)
-    assert Counter(a.session for a in answers) == {job.session.name: job.steps * job.parts for job in first}
+    assert Counter(a.session for a in answers) == {job.session.name: job.steps for job in first}
 
 
 @pytest.mark.parametrize("mode", PICKING)
 @settings(max_examples=40)
 @given(cases=loops)
-def test_no_device_serves_two_at_once(mode: str, cases: list[tuple[dict[str, int], int, int, int, int, int]]) -> None:
+def test_no_device_serves_two_at_once(mode: str, cases: list[tuple[dict[str, int], int, int, int, int]]) -> None:
     jobs = looping(cases)
     run(MODES[mode].engine(), jobs)
     pieces = sorted((piece for job in jobs for piece in job.pieces), key=lambda piece: (piece.start_ns, piece.end_ns))
@@ -325,7 +311,7 @@ def test_no_device_serves_two_at_once(mode: str, cases: list[tuple[dict[str, int
 @settings(max_examples=60)
 @given(cases=loops)
 def test_shares_add_up_to_the_device(
-    make: Callable[[], ProcessorSharing], cases: list[tuple[dict[str, int], int, int, int, int, int]]
+    make: Callable[[], ProcessorSharing], cases: list[tuple[dict[str, int], int, int, int, int]]
 ) -> None:
     """In every interval in which something is served, pieces do no more work than the device can; what is off within the lead
     of a piece comes back with the session's next one, so sums are off by a lead for each session at most."""

@@ -33,8 +33,9 @@ def behind(resource):
     return tuple(UUIDS[name] for name in resource["devices"])
 
 
+@pytest.mark.parametrize("unknown", [{}, {"ends_unit": True}], ids=["", "a field that nobody knows"])
 @pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
-def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversation):
+def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversation, unknown):
     resources = (HostResource(each["name"], devices=behind(each)) for each in conversation.get("resources", ()))
     node = make_node("manager.db", conversation["sharing"], resources)
     manager, poller = node.manager, Poller()
@@ -56,7 +57,7 @@ def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversat
                 case {"now_ns": now_ns}:
                     node.clock.advance_to_ns(now_ns)
                 case {"job": frame}:
-                    job.sendall(encode(translated(frame, names)))
+                    job.sendall(encode(translated(frame, names) | unknown))
                 case {"stop": job_id}:
                     manager.stop(job_id)
                 case {"manager": frame}:
