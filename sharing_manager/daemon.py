@@ -25,7 +25,7 @@ from sharing_manager.core.manager import Manager
 from sharing_manager.devices.inventories import read_inventory, shared
 from sharing_manager.devices.pool import DevicePool
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.persistence.lease_book import LeaseBooks, LeaseFile
+from sharing_manager.persistence.interval_table import IntervalFile, IntervalTables
 from sharing_manager.service.admin_service import AdminService
 from sharing_manager.service.attaching import Attaching
 from sharing_manager.service.decision_time import DecisionTime, RunningDecisions, WarpDecisions
@@ -112,7 +112,7 @@ class Daemon:
         self._log = SqliteEventLog(settings.state_file)
         epoch = f"{boot_id()} {settings.clock}"
         files = settings.lease_file, settings.piece_file, settings.half_served_file
-        books = LeaseBooks(*(LeaseFile(file, epoch) for file in files))
+        tables = IntervalTables(*(IntervalFile(file, epoch) for file in files))
         shared_clock = SharedClockFile.open(settings.clock) if settings.clock else None
         self._warp = shared_clock is not None and shared_clock.mode == "warp"
         # without a shared clock, the host's monotonic clock, which is the same for all processes
@@ -122,7 +122,7 @@ class Daemon:
             self._log,
             self._clock,
             self._publish,
-            books=books,
+            tables=tables,
             wall=wall_ns,
             late_ns=lambda: round(NS_PER_S * max(1.0, self._clock.rate)),
         )

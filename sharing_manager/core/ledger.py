@@ -14,7 +14,7 @@ from sharing_manager.grants.grant import Grant, GrantState
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.grants.registry import Registry
 from sharing_manager.persistence.event_log import EventLog, ManagerEvent
-from sharing_manager.persistence.lease_book import LeaseBook
+from sharing_manager.persistence.interval_table import IntervalTable
 
 OnEvent = Callable[[ManagerEvent], None]
 VOID = -1
@@ -35,7 +35,7 @@ class Ledger:
         log: EventLog,
         clock: Clock,
         on_event: OnEvent,
-        leases: LeaseBook,
+        leases: IntervalTable,
         shared: SharedTime,
         *,
         wall: Callable[[], int],
@@ -84,7 +84,7 @@ class Ledger:
     def _restore_leases(self) -> None:
         """Restore the leases. A lease for step n implies that steps 0 to n - 1 are done, even if the log doesn't have
         them yet."""
-        leases = sorted(self._leases.leases().items(), key=lambda item: item[1][1].start_ns)
+        leases = sorted(self._leases.intervals().items(), key=lambda item: item[1][1].start_ns)
         for digest, (step, lease) in leases:
             grant = self.grants.find(digest)
             if grant is None or grant.ended:

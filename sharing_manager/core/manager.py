@@ -30,7 +30,7 @@ from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant, GrantState, derived_token
 from sharing_manager.grants.session import MAX_SESSIONS, Session
 from sharing_manager.persistence.event_log import EventLog
-from sharing_manager.persistence.lease_book import LeaseBooks
+from sharing_manager.persistence.interval_table import IntervalTables
 from sharing_manager.telemetry.model import NodeTelemetry
 from sharing_manager.telemetry.snapshot import Counters, snapshot
 
@@ -59,16 +59,16 @@ class Manager:
         clock: Clock,
         on_event: OnEvent,
         *,
-        books: LeaseBooks | None = None,
+        tables: IntervalTables | None = None,
         wall: Callable[[], int] = lambda: 0,
         late_ns: Callable[[], int] = lambda: NS_PER_S,
     ) -> None:
         self._pool = pool
         self._log = log
         self._clock = clock
-        books = books or LeaseBooks()
-        self._shared = SharedTime(pool, clock, books.pieces, books.half_served)
-        self._ledger = Ledger(pool, log, clock, on_event, books.leases, self._shared, wall=wall)
+        tables = tables or IntervalTables()
+        self._shared = SharedTime(pool, clock, tables.pieces, tables.half_served)
+        self._ledger = Ledger(pool, log, clock, on_event, tables.leases, self._shared, wall=wall)
         self._grants = self._ledger.grants
         self._counters = Counters()
         self._late_ns, self._started_ns = late_ns, clock.now_ns()

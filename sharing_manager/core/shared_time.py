@@ -20,13 +20,13 @@ from emulator_runtime.domain.errors import ClusterError, ProtocolError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.units import MAX_UNIT_NS, to_s
 from emulator_runtime.sharing.demands import Answer, Demand, Piece
-from sharing_manager.core.half_served import CUT_NS, HalfServedBook
+from sharing_manager.core.half_served import CUT_NS, HalfServedCuts
 from sharing_manager.core.lane import Lane
 from sharing_manager.devices.pool import DevicePool, Served
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.session import Session
-from sharing_manager.persistence.lease_book import LeaseBook
-from sharing_manager.persistence.slot_names import device_part, device_slot, grant_part, slot_of
+from sharing_manager.persistence.interval_keys import device_key, device_part, grant_part, key_of
+from sharing_manager.persistence.interval_table import IntervalTable
 
 _NOT_ANSWERED = -1, Lease(0, 0)
 MAX_NUMBER = 2**62
@@ -48,15 +48,15 @@ class SharedTime:
     """Decides up to the time that `decide` is given.
 
     `pieces` keeps the last piece of each session on each device, so that a repeated demand gets the same answer; a device isn't
-    free before the last one of them ends. For sessions that have ended, the device's own slot says how long they used it.
+    free before the last one of them ends. For sessions that have ended, the device's own entry says how long they used it.
     `half_served` keeps what was done of the demands that aren't answered. All this also after a restart.
     """
 
-    def __init__(self, pool: DevicePool, clock: Clock, pieces: LeaseBook, half_served: LeaseBook) -> None:
+    def __init__(self, pool: DevicePool, clock: Clock, pieces: IntervalTable, half_served: IntervalTable) -> None:
         self._pool, self._clock, self._pieces = pool, clock, pieces
-        self._half_served = HalfServedBook(half_served)
-        self._last = dict(pieces.leases())
-        self._asked = {slot: number for slot, (number, _) in self._last.items()}
+        self._half_served = HalfServedCuts(half_served)
+        self._last = dict(pieces.intervals())
+        self._asked = {key: number for key, (number, _) in self._last.items()}
         """The number of the last demand of each session for each device."""
         self._lanes: dict[tuple[str, str], Lane] = {}
         """By UUID and holder: what holders demand of the devices that they use."""
@@ -69,9 +69,9 @@ class SharedTime:
         self._ends_after: dict[Session, int] = {}
         """The number of the last demand that is answered, because the run is to stop."""
         self._undelivered: list[Decision] = []
-        self._unclaimed = {slot for slot in self._last if slot != device_slot(slot)}
+        self._unclaimed = {key for key in self._last if key != device_key(key)}
         for device in pool.all():  # leases of older clients come after these pieces, too
-            last = self._last_of(device_part(slot_of(device.device.uuid)))
+            last = self._last_of(device_part(key_of(device.device.uuid)))
             device.bookings.add(_RESTORED, last.start_ns, last.end_ns)
 
     def demand(self, session: Session, uuid: str, wanted: Demand, now_ns: int) -> None:
@@ -82,8 +82,8 @@ class SharedTime:
         """
         self._pool.check_length(uuid, wanted.work_ns)
         _check_ahead(wanted, now_ns)
-        slot = _slot(session, uuid)
-        number, last = self._last.get(slot, _NOT_ANSWERED)
+        key = _key(session, uuid)
+        number, last = self._last.get(key, _NOT_ANSWERED)
         if wanted.sequence > self._ends_after.get(session, wanted.sequence) and uuid in session.uuids:
             return
         if wanted.sequence == number:
@@ -96,10 +96,10 @@ class SharedTime:
             left_ns = self._half_served.resume(uuid, session.grant.digest, session.name, wanted.sequence)
             if left_ns is not None:
                 lane.resumed[session] = wanted.sequence, left_ns
-            if wanted.sequence != self._asked.get(slot) or not lane.serves(session):
+            if wanted.sequence != self._asked.get(key) or not lane.serves(session):
                 late = wanted.ready_ns < last.end_ns
                 lane.put(session, wanted._replace(ready_ns=last.end_ns) if late else wanted)
-                self._asked[slot] = wanted.sequence
+                self._asked[key] = wanted.sequence
                 self._note_due(lane.device)
 
     def knows(self, grant: Grant, name: str) -> bool:
@@ -122,7 +122,7 @@ class SharedTime:
             return MAX_NUMBER
         last, waiting = -1, []
         for uuid in session.uuids:
-            number = self._asked.get(_slot(session, uuid), -1)
+            number = self._asked.get(_key(session, uuid), -1)
             lane = self._lanes.get((uuid, session.grant.holder))
             if lane is not None and lane.waits(session):
                 waiting.append((lane, number))
@@ -136,12 +136,12 @@ class SharedTime:
 
     def claim(self, session: Session) -> None:
         """The session is known again after a restart."""
-        self._unclaimed.difference_update(_slot(session, name) for name in self._names(session.uuids))
+        self._unclaimed.difference_update(_key(session, name) for name in self._names(session.uuids))
 
     def forget_unclaimed(self) -> None:
         """The processes from before the restart that haven't come back have ended."""
-        for slot in self._unclaimed:
-            self._forget_piece(slot, MAX_NUMBER)
+        for key in self._unclaimed:
+            self._forget_piece(key, MAX_NUMBER)
         self._unclaimed.clear()
         self._half_served.forget_restored()
 
@@ -164,7 +164,7 @@ class SharedTime:
             if (lane is not None and lane.serves(session)) or self._end_ns(session, uuid) > now_ns:
                 self._leave_device(grant, uuid, now_ns)
                 self._pool.cut(grant.holder, (uuid,), now_ns)
-                self._forget_piece(_slot(session, uuid), now_ns)
+                self._forget_piece(_key(session, uuid), now_ns)
                 others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
                 device = self._pool.find(uuid)
                 if device is not None and others_ns > now_ns:  # what others were given stays
@@ -219,7 +219,7 @@ class SharedTime:
             lane.feed()
             piece = answer.piece
             lease = Lease(piece.start_ns, piece.end_ns)
-            self._record(_slot(session, uuid), answer.sequence, lease)
+            self._record(_key(session, uuid), answer.sequence, lease)
             if uuid not in self._pool.resources:
                 lane.grant.leased_ns += piece.work_ns
                 self._pool.book(lane.grant.holder, uuid, lease, now_ns, work_ns=piece.work_ns)
@@ -253,10 +253,10 @@ class SharedTime:
         device.engine.hold(device.free_at_ns())
         lane = self._lanes.get((uuid, grant.holder))
         if lane is None:
-            slot = slot_of(uuid, grant.digest)
-            device.engine.hold(self._last_of(device_part(slot)).end_ns)
+            key = key_of(uuid, grant.digest)
+            device.engine.hold(self._last_of(device_part(key)).end_ns)
             device.engine.join(device.session_of(grant.holder, grant.terms_of(uuid, device.replicas)))
-            end_ns, begins_ns = self._last_of(grant_part(slot)).end_ns, self._half_served.cut_ns(uuid)
+            end_ns, begins_ns = self._last_of(grant_part(key)).end_ns, self._half_served.cut_ns(uuid)
             lane = self._lanes[uuid, grant.holder] = Lane(grant, device, end_ns=end_ns, begins_ns=begins_ns)
         return lane
 
@@ -265,8 +265,8 @@ class SharedTime:
         return (*uuids, *self._pool.resources)
 
     def _last_of(self, part: str) -> Lease:
-        """The piece that ends last, of the slots whose names begin with this."""
-        pieces = [lease for slot, (_, lease) in self._last.items() if slot.startswith(part)]
+        """The piece that ends last, of those whose keys begin with this."""
+        pieces = [lease for key, (_, lease) in self._last.items() if key.startswith(part)]
         return max(pieces, key=lambda lease: lease.end_ns, default=Lease(0, 0))
 
     def _leave_device(self, grant: Grant, uuid: str, now_ns: int) -> None:
@@ -290,7 +290,7 @@ class SharedTime:
 
     def _end_ns(self, session: Session, uuid: str) -> int:
         """Until when the device works for the session: its last piece, or what it has reported."""
-        piece_ns = self._last.get(_slot(session, uuid), _NOT_ANSWERED)[1].end_ns
+        piece_ns = self._last.get(_key(session, uuid), _NOT_ANSWERED)[1].end_ns
         return max(piece_ns, session.used_until_ns.get(uuid, 0))
 
     def _forget(self, session: Session, now_ns: int) -> None:
@@ -298,7 +298,7 @@ class SharedTime:
         session.used_until_ns.clear()
         self._undelivered = [decision for decision in self._undelivered if decision.session is not session]
         for uuid in self._names(session.uuids):
-            self._forget_piece(_slot(session, uuid), now_ns)
+            self._forget_piece(_key(session, uuid), now_ns)
             self._half_served.forget(uuid, session.grant.digest, session.name)
             self._cut_restored(uuid, now_ns)
 
@@ -308,28 +308,28 @@ class SharedTime:
         tail = None if device is None else device.bookings.tail
         if device is None or tail is None or tail[0] != _RESTORED:
             return
-        if self._last_of(device_part(slot_of(uuid))).end_ns <= now_ns:
+        if self._last_of(device_part(key_of(uuid))).end_ns <= now_ns:
             device.bookings.cut(_RESTORED, now_ns)
 
-    def _record(self, slot: str, number: int, lease: Lease) -> None:
+    def _record(self, key: str, number: int, lease: Lease) -> None:
         """In memory at least: a full disk must not stop the jobs of the node."""
-        self._last[slot] = number, lease
+        self._last[key] = number, lease
         try:
-            self._pieces.record(slot, number, lease)
+            self._pieces.record(key, number, lease)
         except ClusterError as error:
             _log.warning("a restart will not know all device time: %s", error)
 
-    def _forget_piece(self, slot: str, now_ns: int) -> None:
+    def _forget_piece(self, key: str, now_ns: int) -> None:
         """The session has ended, and with it what the device would do for it after now."""
-        self._asked.pop(slot, None)
-        found = self._last.pop(slot, None)
+        self._asked.pop(key, None)
+        found = self._last.pop(key, None)
         if found is None:
             return
-        last, of_device = found[1], device_slot(slot)
+        last, of_device = found[1], device_key(key)
         free_ns = min(last.end_ns, now_ns)
         if free_ns > self._last.get(of_device, _NOT_ANSWERED)[1].end_ns:
             self._record(of_device, 0, Lease(min(last.start_ns, free_ns), free_ns))
-        self._pieces.forget(slot)
+        self._pieces.forget(key)
 
 
 def _check_ahead(wanted: Demand, now_ns: int) -> None:
@@ -341,6 +341,6 @@ def _check_ahead(wanted: Demand, now_ns: int) -> None:
         )
 
 
-def _slot(session: Session, uuid: str) -> str:
-    """The name of the last piece of a session on a device."""
-    return slot_of(uuid, session.grant.digest, session.name)
+def _key(session: Session, uuid: str) -> str:
+    """The key of the last piece of a session on a device."""
+    return key_of(uuid, session.grant.digest, session.name)

@@ -33,16 +33,16 @@ from sharing_manager.devices.pool import DevicePool
 from sharing_manager.grants.grant import Grant
 from sharing_manager.grants.identity import PodIdentity
 from sharing_manager.persistence.event_log import ManagerEvent, SqliteEventLog
-from sharing_manager.persistence.lease_book import LeaseBooks, LeaseFile
+from sharing_manager.persistence.interval_table import IntervalFile, IntervalTables
 
 GIB = 1024**3
 UUIDS = [device_uuid("n1", index) for index in range(3)]
 
 
-def books_at(path: Path) -> LeaseBooks:
+def tables_at(path: Path) -> IntervalTables:
     """The leases, pieces and half-served demands beside the event log at `path`."""
     names = "leases", "pieces", "half-served"
-    return LeaseBooks(*(LeaseFile(path.with_suffix(f".{name}"), "this boot") for name in names))
+    return IntervalTables(*(IntervalFile(path.with_suffix(f".{name}"), "this boot") for name in names))
 
 
 class Node:
@@ -57,7 +57,7 @@ class Node:
     def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
         devices = [Device("n1", index, "T", 16 * GIB) for index in range(3)]
         pool, log = DevicePool(devices, MODES[self._sharing], self._resources), SqliteEventLog(self._path)
-        manager = Manager(pool, log, self.clock, self.published.append, books=books_at(self._path))
+        manager = Manager(pool, log, self.clock, self.published.append, tables=tables_at(self._path))
         return manager, pool, log
 
     def crash(self) -> None:
@@ -106,7 +106,9 @@ class PodNode:
 
     def _open(self) -> tuple[Manager, DevicePool, SqliteEventLog]:
         pool, log = DevicePool(), SqliteEventLog(self._path)
-        manager = Manager(pool, log, self.clock, lambda _: None, books=books_at(self._path), wall=lambda: self.wall_ns)
+        manager = Manager(
+            pool, log, self.clock, lambda _: None, tables=tables_at(self._path), wall=lambda: self.wall_ns
+        )
         manager.pods.on_displaced = lambda grant: self.dropped.append(self.token_of(grant))
         manager.pods.on_event(lambda identity, event: self.told.append((str(identity), event.kind)))
         return manager, pool, log

@@ -7,24 +7,24 @@ import pytest
 from emulator_runtime.domain.errors import ClusterError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.sharing.demands import Demand, Piece, Terms
-from sharing_manager.core.half_served import HalfServedBook
-from sharing_manager.persistence.lease_book import LeaseFile, MemoryLeases
+from sharing_manager.core.half_served import HalfServedCuts
+from sharing_manager.persistence.interval_table import IntervalFile, MemoryIntervals
 
 MS = 1_000_000
 FIRST = [("a", "", 7, 40), ("b", "x", 3, 50)]
 SECOND = [("a", "", 7, 10), ("b", "x", 4, 90)]
 
 
-class StopsEarly(MemoryLeases):
+class StopsEarly(MemoryIntervals):
     """Fails after so many stores, as if the process was killed."""
 
     stores = 1000
 
-    def record(self, digest: str, step: int, lease: Lease) -> None:
+    def record(self, key: str, number: int, interval: Lease) -> None:
         if not self.stores:
             raise KeyboardInterrupt
         self.stores -= 1
-        super().record(digest, step, lease)
+        super().record(key, number, interval)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_full_disk_stops_nobody(two_jobs, monkeypatch, caplog):
     def full(*_):
         raise ClusterError("no space left")
 
-    monkeypatch.setattr(LeaseFile, "record", full)
+    monkeypatch.setattr(IntervalFile, "record", full)
     ask("a", 0, 10 * MS, MS)
     assert decide(node, 20 * MS) == [("a", Piece(10 * MS, 11 * MS, MS))]
     assert "after a restart, work will be served again: no space left" in caplog.text
@@ -86,17 +86,17 @@ def test_a_full_disk_stops_nobody(two_jobs, monkeypatch, caplog):
 
 @pytest.mark.parametrize("stores", range(4))
 def test_a_cut_counts_when_it_is_complete(stores):
-    book = StopsEarly()
-    served = HalfServedBook(book)
+    table = StopsEarly()
+    served = HalfServedCuts(table)
     served.save("GPU", 1000, SECOND)
     served.save("GPU", 2000, FIRST)
-    book.stores = stores
+    table.stores = stores
     if stores < 3:
         with pytest.raises(KeyboardInterrupt):
             served.save("GPU", 3000, SECOND)
     else:
         served.save("GPU", 3000, SECOND)
-    restored = HalfServedBook(book)
+    restored = HalfServedCuts(table)
     assert restored.cut_ns("GPU") == (2000 if stores < 3 else 3000)
     for digest, name, sequence, left_ns in FIRST if stores < 3 else SECOND:
         assert restored.resume("GPU", digest, name, sequence) == left_ns
@@ -104,26 +104,26 @@ def test_a_cut_counts_when_it_is_complete(stores):
 
 
 def test_who_was_not_in_the_last_cut_begins_from_the_beginning():
-    book = MemoryLeases()
-    HalfServedBook(book).save("GPU", 1000, FIRST)
-    between = HalfServedBook(book)  # b doesn't come back in time
+    table = MemoryIntervals()
+    HalfServedCuts(table).save("GPU", 1000, FIRST)
+    between = HalfServedCuts(table)  # b doesn't come back in time
     for number in range(2):
         between.save("GPU", 2000 + number, FIRST[:1])
-    restored = HalfServedBook(book)
+    restored = HalfServedCuts(table)
     assert restored.resume("GPU", "b", "x", 3) is None
     assert restored.resume("GPU", "a", "", 6) is None  # another demand
-    assert HalfServedBook(book).resume("other GPU", "a", "", 7) is None
+    assert HalfServedCuts(table).resume("other GPU", "a", "", 7) is None
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_who_has_ended_leaves_nothing_behind(restart):
-    book = MemoryLeases()
-    served = HalfServedBook(book)
+    table = MemoryIntervals()
+    served = HalfServedCuts(table)
     for number in range(2):
         served.save("GPU", 1000 + number, FIRST)
     if restart:
-        HalfServedBook(book).forget_restored()
+        HalfServedCuts(table).forget_restored()
     else:
         for digest, name, *_ in FIRST:
             served.forget("GPU", digest, name)
-    assert len(book.leases()) == 1  # the device's
+    assert len(table.intervals()) == 1  # the device's

@@ -195,8 +195,8 @@ class World:
 
     def _fit(self) -> None:
         shared = self.node.manager._shared
-        for book in (shared._pieces, shared._half_served._book, self.node.manager._ledger._leases):
-            book._memory = Memory(book._memory, self._fuse)
+        for table in (shared._pieces, shared._half_served._table, self.node.manager._ledger._leases):
+            table._memory = Memory(table._memory, self._fuse)
 
     def _come_back(self) -> None:
         """In any order: nothing is decided before all of them are back."""

@@ -204,10 +204,10 @@ def test_processes_that_do_not_come_back_after_a_restart_are_forgotten(node_of):
     with pytest.raises(ProtocolError, match="out of order: demand 4 has been answered"):
         ask(node, stays, 3, 5 * MS, MS)
     pieces = node.manager._shared._pieces
-    assert len(pieces.leases()) == 2
+    assert len(pieces.intervals()) == 2
     node.clock.advance_to_ns(60 * S)
     ask(node, stays, 5, 60 * S, MS)
-    assert len(pieces.leases()) == 2  # of the process, and of the device, which the other one used
+    assert len(pieces.intervals()) == 2  # of the process, and of the device, which the other one used
     ask(node, node.manager.open_session(stays.grant, "1"), 0, 60 * S, MS)
 
 

@@ -11,7 +11,7 @@ from emulator_runtime.memory.rules import Reservation
 from emulator_runtime.node.inventory import DeviceEntry, Inventory, ResourceEntry
 from emulator_runtime.sharing.demands import Demand, Piece, Terms
 from emulator_runtime.sharing.modes import MODES
-from sharing_manager.persistence.lease_book import LeaseFile
+from sharing_manager.persistence.interval_table import IntervalFile
 
 MS, S = 1_000_000, 1_000_000_000
 UUIDS = [device_uuid("n1", index) for index in range(3)]
@@ -430,7 +430,7 @@ def test_a_full_disk_stops_nobody(shared, monkeypatch):
     def full(*_):
         raise ClusterError("no space left")
 
-    monkeypatch.setattr(LeaseFile, "record", full)
+    monkeypatch.setattr(IntervalFile, "record", full)
     ask(node, grants["a"], 0, 0, MS)
     assert decide(node, MS) == [("a", 0, 0, MS)]
 

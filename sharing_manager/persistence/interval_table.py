@@ -1,6 +1,6 @@
 """The last interval of each key, stored so that it survives `kill -9` of the manager: a small memory-mapped file.
 
-A key is a grant's digest, with its last lease; or a name of slot_names.py, with a piece of device time, or (core/half_served.py)
+A key is a grant's digest, with its last lease; or one of interval_keys.py, with a piece of device time, or (core/half_served.py)
 with a time and the work that was left then.
 
 After a restart, the manager must know which device time it has leased; otherwise leases from before and after would
@@ -10,11 +10,11 @@ longest step. A store of 64 bytes into a mapped page takes a microsecond, and th
 file isn't synced: a power cut restarts the clock anyway. The header names the clock's epoch (the host's boot), so old
 leases are recognised.
 
-A kill may interrupt a store, so each grant has two records, which are written in turn: at worst the newest lease is missing,
-which no job has seen, and the one before it counts.
+A kill may interrupt a store, so the entry of a key has two records, which are written in turn: at worst the newest interval is
+missing, which no job has seen, and the one before it counts.
 
     header  64 bytes       magic with the format's version, SHA-256 of the epoch's name
-    slot    2 x 64 bytes   record: digest of the token, step, start, end, number of the store modulo 2^32, CRC-32 of all this
+    entry   2 x 64 bytes   record: key, number, start, end, number of the store modulo 2^32, CRC-32 of all this
 """
 
 from __future__ import annotations
@@ -38,79 +38,80 @@ _MAGIC = (_FORMAT + b"2").ljust(32, b"\0")
 _RECORD = struct.Struct("=32sqqqI")
 _CHECK = struct.Struct("=I")
 _HALF = _RECORD.size + _CHECK.size
-_HEADER, _SLOT = _HALF, 2 * _HALF
-_FIRST_SLOTS = 256
-_NUMBERS = 2**32
+_HEADER, _ENTRY = _HALF, 2 * _HALF
+_FIRST_ENTRIES = 256
+_STORES = 2**32
 
 
-class LeaseBook(Protocol):
-    """Stores the last lease of each grant."""
+class IntervalTable(Protocol):
+    """Stores the last interval of each key, with a number: a job's step, or that of a demand or a cut. Keys have 64 hexadecimal
+    characters."""
 
     new_epoch: bool
     """True if the times in the event log belong to another clock, because the host has booted since."""
 
-    def record(self, digest: str, step: int, lease: Lease) -> None:
-        """Replace the grant's last lease by this one."""
+    def record(self, key: str, number: int, interval: Lease) -> None:
+        """Replace the key's last interval by this one."""
         ...
 
-    def forget(self, digest: str) -> None:
-        """Delete the grant's lease, if it has one."""
+    def forget(self, key: str) -> None:
+        """Delete the key's interval, if it has one."""
         ...
 
-    def leases(self) -> Mapping[str, tuple[int, Lease]]:
-        """Step and lease of each grant, by digest."""
+    def intervals(self) -> Mapping[str, tuple[int, Lease]]:
+        """Number and interval of each key."""
         ...
 
 
-class MemoryLeases:
-    """A lease book in memory, which ends with the process."""
+class MemoryIntervals:
+    """A table in memory, which ends with the process."""
 
     new_epoch = False
 
     def __init__(self) -> None:
-        self._leases: dict[str, tuple[int, Lease]] = {}
+        self._intervals: dict[str, tuple[int, Lease]] = {}
 
-    def record(self, digest: str, step: int, lease: Lease) -> None:
-        self._leases[digest] = (step, lease)
+    def record(self, key: str, number: int, interval: Lease) -> None:
+        self._intervals[key] = (number, interval)
 
-    def forget(self, digest: str) -> None:
-        self._leases.pop(digest, None)
+    def forget(self, key: str) -> None:
+        self._intervals.pop(key, None)
 
-    def leases(self) -> Mapping[str, tuple[int, Lease]]:
-        return dict(self._leases)
+    def intervals(self) -> Mapping[str, tuple[int, Lease]]:
+        return dict(self._intervals)
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseBooks:
+class IntervalTables:
     """What survives of device time: the last lease of each grant, the last pieces of shared devices
     (sharing_manager/core/shared_time.py), and the demands that they were serving (core/half_served.py)."""
 
-    leases: LeaseBook = field(default_factory=MemoryLeases)
-    pieces: LeaseBook = field(default_factory=MemoryLeases)
-    half_served: LeaseBook = field(default_factory=MemoryLeases)
+    leases: IntervalTable = field(default_factory=MemoryIntervals)
+    pieces: IntervalTable = field(default_factory=MemoryIntervals)
+    half_served: IntervalTable = field(default_factory=MemoryIntervals)
 
 
 @dataclass(slots=True)
-class _Slot:
-    """The two records of a grant. `number`: of the last store; odd ones go to the second record."""
+class _Entry:
+    """The two records of a key. `last_store`: its number; odd ones go to the second record."""
 
     offset: int
     key: bytes
-    number: int = -1
+    last_store: int = -1
 
     @property
     def newest(self) -> int:
         """Where the last record is."""
-        return self.offset + self.number % 2 * _HALF
+        return self.offset + self.last_store % 2 * _HALF
 
     @property
     def older(self) -> int:
         """Where the record before it is, which the next store replaces."""
-        return self.offset + (self.number + 1) % 2 * _HALF
+        return self.offset + (self.last_store + 1) % 2 * _HALF
 
 
-class LeaseFile:
-    """The lease book in the file at `path`. `epoch` names the clock of the lease times (the host's boot).
+class IntervalFile:
+    """The table in the file at `path`. `epoch` names the clock of the intervals (the host's boot).
 
     A file of another epoch, or in another format, is replaced: a manager of another version begins without the answers of the
     one before. Raises ClusterError if the file can't be used.
@@ -123,64 +124,64 @@ class LeaseFile:
             former = path.read_bytes()[:_HEADER] if path.exists() else b""
             if former != header:
                 path.unlink(missing_ok=True)
-        self._memory = self._map(_HEADER + _FIRST_SLOTS * _SLOT)
+        self._memory = self._map(_HEADER + _FIRST_ENTRIES * _ENTRY)
         self._memory[:_HEADER] = header
         self.new_epoch = former.startswith(_FORMAT) and former[len(_MAGIC) :] != header[len(_MAGIC) :]
-        self._slots: dict[str, _Slot] = {}
+        self._entries: dict[str, _Entry] = {}
         self._free: list[int] = []
-        for offset in reversed(range(_HEADER, len(self._memory) - _SLOT + 1, _SLOT)):
-            if (slot := self._restored(offset)) is None:
+        for offset in reversed(range(_HEADER, len(self._memory) - _ENTRY + 1, _ENTRY)):
+            if (entry := self._restored(offset)) is None:
                 self._free.append(offset)
             else:
-                self._slots[slot.key.hex()] = slot
+                self._entries[entry.key.hex()] = entry
 
-    def record(self, digest: str, step: int, lease: Lease) -> None:
+    def record(self, key: str, number: int, interval: Lease) -> None:
         """Raises ClusterError if the disk is full."""
-        slot = self._slots.get(digest)
-        if slot is None:
+        entry = self._entries.get(key)
+        if entry is None:
             if not self._free:
                 self._grow()
-            slot = self._slots[digest] = _Slot(self._free.pop(), bytes.fromhex(digest))
-        slot.number = number = (slot.number + 1) % _NUMBERS
-        record = _RECORD.pack(slot.key, step, lease.start_ns, lease.end_ns, number)
-        offset = slot.offset + number % 2 * _HALF
+            entry = self._entries[key] = _Entry(self._free.pop(), bytes.fromhex(key))
+        entry.last_store = (entry.last_store + 1) % _STORES
+        record = _RECORD.pack(entry.key, number, interval.start_ns, interval.end_ns, entry.last_store)
+        offset = entry.newest
         self._memory[offset : offset + _HALF] = record + _CHECK.pack(zlib.crc32(record))
 
-    def forget(self, digest: str) -> None:
-        slot = self._slots.pop(digest, None)
-        if slot is not None:
-            for offset in (slot.older, slot.newest):  # the older one must never be the only one
+    def forget(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            for offset in (entry.older, entry.newest):  # the older one must never be the only one
                 self._memory[offset : offset + _HALF] = bytes(_HALF)
-            self._free.append(slot.offset)
+            self._free.append(entry.offset)
 
-    def leases(self) -> Mapping[str, tuple[int, Lease]]:
-        found = {digest: self._read(slot.newest) for digest, slot in self._slots.items()}
-        return {digest: record[1:3] for digest, record in found.items() if record is not None}
+    def intervals(self) -> Mapping[str, tuple[int, Lease]]:
+        found = {key: self._read(entry.newest) for key, entry in self._entries.items()}
+        return {key: record[1:3] for key, record in found.items() if record is not None}
 
     def close(self) -> None:
         self._memory.close()
 
-    def _restored(self, offset: int) -> _Slot | None:
-        """The slot by the newer one of its records that are complete."""
+    def _restored(self, offset: int) -> _Entry | None:
+        """The entry by the newer one of its records that are complete."""
         even, odd = self._read(offset), self._read(offset + _HALF)
-        newest = odd if even is None or (odd is not None and odd[3] == (even[3] + 1) % _NUMBERS) else even
-        return None if newest is None else _Slot(offset, newest[0], newest[3])
+        newest = odd if even is None or (odd is not None and odd[3] == (even[3] + 1) % _STORES) else even
+        return None if newest is None else _Entry(offset, newest[0], newest[3])
 
     def _read(self, offset: int) -> tuple[bytes, int, Lease, int] | None:
-        """Digest, step, lease and number; None: empty, or the process was killed during the store."""
+        """Key, number, interval and number of the store; None: empty, or the process was killed during the store."""
         record = self._memory[offset : offset + _RECORD.size]
         (check,) = _CHECK.unpack_from(self._memory, offset + _RECORD.size)
         if zlib.crc32(record) != check:  # an empty page's isn't 0
             return None
-        key, step, start_ns, end_ns, number = _RECORD.unpack(record)
-        return key, step, Lease(start_ns, end_ns), number
+        key, number, start_ns, end_ns, store = _RECORD.unpack(record)
+        return key, number, Lease(start_ns, end_ns), store
 
     def _grow(self) -> None:
         size = len(self._memory)
         memory = self._map(2 * size - _HEADER)
         self._memory.close()
         self._memory = memory
-        self._free = list(reversed(range(size, len(memory) - _SLOT + 1, _SLOT)))
+        self._free = list(reversed(range(size, len(memory) - _ENTRY + 1, _ENTRY)))
 
     def _map(self, size: int) -> mmap.mmap:
         """Map the file with at least this size. Its disk space is allocated first: a store to a page without disk space
