@@ -1,20 +1,27 @@
-"""The manager answers as the protocol's golden frames say (tests/support/golden_frames.json)."""
+"""The manager answers as the protocol's golden frames say (tests/support/golden_frames.json); docs/protocol.md describes all
+messages and fields."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
 from pathlib import Path
 
 import pytest
 
+from emulator_runtime.domain.errors import ProtocolError
 from emulator_runtime.domain.gpu import device_uuid
 from emulator_runtime.domain.stages import HostResource
+from emulator_runtime.ipc.control import LOST, MODE, PIECE, RESIZE, STOP
 from emulator_runtime.ipc.frames import Decoder, encode
 from emulator_runtime.ipc.poller import Poller
 from sharing_manager.service.job_service import JobService
 
-CONVERSATIONS = json.loads((Path(__file__).parents[2] / "support" / "golden_frames.json").read_text(encoding="utf-8"))[
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+CONVERSATIONS = json.loads((ROOT / "tests" / "support" / "golden_frames.json").read_text(encoding="utf-8"))[
     "conversations"
 ]
 UUIDS = {f"GPU-{index}": device_uuid("n1", index) for index in range(3)}
@@ -42,7 +49,7 @@ def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversat
     jobs = JobService(manager)
     poller.listen(tmp_path / "sock", jobs.on_message, jobs.on_close, on_open=jobs.on_open)
     grant = manager.grant("a", list(UUIDS.values())[: conversation["devices"]], 0)
-    names = UUIDS | {"TOKEN": node.token(grant)}
+    names = UUIDS | {"TOKEN": node.token(grant), "PID": os.getpid()}
     decoder, said, expected = Decoder(), [], []
     with socket.socket(socket.AF_UNIX) as job:
         job.connect(str(tmp_path / "sock"))
@@ -67,3 +74,26 @@ def test_the_manager_answers_as_the_protocol_says(make_node, tmp_path, conversat
         said += decoder.feed(job.recv(1 << 16))
     poller.close()
     assert said == expected
+
+
+def test_the_page_describes_the_messages_that_there_are(node):
+    with pytest.raises(ProtocolError) as refusal:
+        JobService(node.manager).on_message(None, {"op": "none of them"})
+    requests = re.findall(r"\w+", str(refusal.value).partition("one of")[2])
+    assert {"attach", "query", "demand"} <= {*requests}
+    warp = {"wait", "wake"}
+    assert {*re.findall(r'{"op": "(\w+)"', PAGE)} == {*requests, LOST, MODE, PIECE, RESIZE, STOP, *warp}
+
+
+def test_the_page_names_each_field():
+    frames = (frame for each in CONVERSATIONS.values() for turn in each["turns"] for frame in turn.values())
+    assert {*fields(list(frames))} - {*re.findall(r'["`](\w+)["`]', PAGE)} == set()
+
+
+def fields(value):
+    """The names of all fields in a frame, or in a list of them."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else []:
+        yield from fields(each)
