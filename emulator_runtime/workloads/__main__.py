@@ -1,8 +1,8 @@
-"""The process of a training job: `python -m emulator_runtime.workloads`.
+"""The process of a training job: `python -m emulator_runtime.workloads --standby FD`.
 
-Without options it runs the one job that the environment describes (EMUGPU_ORDER: the order as JSON; EMUGPU_CLOCK: the file
-of the shared clock). It exits with 0 after the last step, 143 after SIGTERM and 1 after a failure. With `--standby FD` it is
-started in advance, reports that it is ready, and then executes the orders that it gets over that socket, one run at a time.
+It is started in advance, reports that it is ready, and then executes the orders that it gets over that socket, one run at a time,
+in the time of the shared clock whose file EMUGPU_CLOCK names. It exits with 0 when the socket is closed and with 1 after a wrong
+order.
 
 `python -m emulator_runtime.workloads train ...` is `emugpu train` for images that have only this library, such as those that
 mount the node's copy of it (`train --help` lists the options). `program ... -- COMMAND` runs a program in its place, in a pod of
@@ -11,7 +11,6 @@ an EmuJob with `spec.program`.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ import sys
 from typing import NoReturn
 
 from emulator_runtime.domain.clock import Clock
-from emulator_runtime.domain.errors import EmuGpuError, InputError, ManagerUnavailableError, ProtocolError
+from emulator_runtime.domain.errors import EmuGpuError, ManagerUnavailableError
 from emulator_runtime.exit_codes import EXIT_STOPPED
 from emulator_runtime.ipc.channel import Channel
 from emulator_runtime.ipc.client import ManagerClient
@@ -60,42 +59,12 @@ def main(argv: list[str]) -> int:
         match argv:
             case ["--standby", fd] if fd.isdigit():
                 return _standby(ControlChannel(socket.socket(fileno=int(fd))), refused=refused)
-            case []:
-                return _one_job()
             case _:
                 print(__doc__)
                 return 0 if argv in (["-h"], ["--help"]) else 2
     except EmuGpuError as error:
         print(f"emugpu job: {error}", file=sys.stderr)
         return 1
-
-
-def _one_job() -> int:
-    """Run the job of EMUGPU_ORDER; SIGTERM stops it after the current step, with a checkpoint."""
-    order = _order_of_environment()
-    stop_signals: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: stop_signals.append(number))
-    client = SeveralManagers.of(order)
-    outcome = TrainingRun(order, _clock(None), client, asked_to_stop=lambda: bool(stop_signals)).run()
-    client.close()
-    if outcome.reason:
-        print(f"emugpu job: {outcome.reason}", file=sys.stderr)
-    return {"finished": 0, "stopped": EXIT_STOPPED}.get(outcome.kind, 1)
-
-
-def _order_of_environment() -> RunOrder:
-    """The order in EMUGPU_ORDER. Raises InputError naming the variable and the field."""
-    try:
-        message = json.loads(os.environ["EMUGPU_ORDER"])
-        if not isinstance(message, dict):
-            raise ProtocolError(f"must be a JSON object, not {type(message).__name__}")
-        return RunOrder.from_message(message)
-    except KeyError:
-        raise InputError("EMUGPU_ORDER", "is missing: it holds the run order as JSON") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError("EMUGPU_ORDER", f"is not JSON: {error}") from error
-    except ProtocolError as error:
-        raise InputError("EMUGPU_ORDER", str(error)) from error
 
 
 def _standby(control: ControlChannel, *, refused: bool) -> int:
@@ -173,17 +142,13 @@ def _ended(outcome: Outcome, start_lag_ns: int, lags: LagHistogram, reconnects: 
     }
 
 
-def _clock(control: Channel | None) -> Clock:
+def _clock(control: Channel) -> Clock:
     """The shared clock in the file EMUGPU_CLOCK, or the host's clock if the variable is empty."""
     path = os.environ.get("EMUGPU_CLOCK")
     if not path:
         return HostClock.of_host()
     source = SharedClockFile.open(path)
-    if source.mode == "warp":
-        if control is None:
-            raise InputError("EMUGPU_CLOCK", "is a warp clock, which needs a cluster that registers this process")
-        return WarpClock(source, control)
-    return HostClock(source)
+    return WarpClock(source, control) if source.mode == "warp" else HostClock(source)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.timing.lag import LagHistogram
 from emulator_runtime.workloads.checkpoint import Checkpoint
 from emulator_runtime.workloads.order import RunOrder
-from emulator_runtime.workloads.ranks.group import THIS_PROCESS, Crossing
+from emulator_runtime.workloads.ranks.group import Crossing
 from emulator_runtime.workloads.step_loop import DeviceTime, Ended, StepLoop
 
 
@@ -52,13 +52,11 @@ class TrainingRun:
         clock: Clock,
         manager: Manager,
         *,
-        asked_to_stop: Callable[[], bool] = lambda: False,
         new_share: Callable[[], HostShare | None] = lambda: None,
     ) -> None:
         self._order = order
         self._clock = clock
         self._manager = manager
-        self._asked_to_stop = asked_to_stop
         self._new_share = new_share
         self._profiles: ProfileTable | None = None
         self._checkpoint = Checkpoint(order.checkpoint)
@@ -125,13 +123,11 @@ class TrainingRun:
         loop = StepLoop(
             self._manager,
             self._clock.wait_until_ns,
-            asked_to_stop=self._asked_to_stop,
             times_now=self._times_now,
             stepped=self._stepped,
             lags=self.lags,
         )
-        start = Crossing(begin_ns, THIS_PROCESS if self._asked_to_stop() else "")
-        return loop.run(self._times_now(first, times), first, start)
+        return loop.run(self._times_now(first, times), first, Crossing(begin_ns))
 
     def _stepped(self, _lease: Lease, _times: StepTimes) -> None:
         self._done += 1

@@ -24,7 +24,7 @@ CLUSTER = {
 
 
 def test_a_local_cluster_needs_four_and_other_variables_are_nobodys():
-    settings = Settings.from_env(LOCAL | {"PATH": "/bin", "EMUGPU_ORDER": "{}"})
+    settings = Settings.from_env(LOCAL | {"PATH": "/bin", "EMUGPU_REALTIME": "1"})
     assert (settings.node, settings.clock, settings.sharing, settings.lifeline_fd) == ("n1", "", "exclusive", "")
     assert settings.layout is None
     assert settings.job_socket == Path("/run/emugpu/manager.sock")

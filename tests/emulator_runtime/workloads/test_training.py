@@ -20,6 +20,8 @@ from emulator_runtime.domain.units import GIB
 from emulator_runtime.timing.clocks import ManualClock
 from emulator_runtime.workloads.checkpoint import Checkpoint
 from emulator_runtime.workloads.order import RunOrder
+from emulator_runtime.workloads.ranks.group import THIS_PROCESS, Crossing
+from emulator_runtime.workloads.step_loop import Ended, StepLoop
 from emulator_runtime.workloads.training import TrainingRun
 from tests.support.fake_manager import FakeManager
 
@@ -206,10 +208,10 @@ def test_the_checkpoint_is_written_before_the_devices_are_free(order):
 
 def test_a_stop_from_outside_takes_effect_between_two_steps(order):
     manager, clock = FakeManager(), ManualClock()
-    run = TrainingRun(order, clock, manager, asked_to_stop=lambda: len(manager.leases) == 2)
-    outcome = run.run()
-    assert (outcome.kind, outcome.steps_done) == ("stopped", 2)
-    assert clock.waits[-2:] == [ends(manager)[1], ends(manager)[1] + order.release_ns]
+    loop = StepLoop(manager, clock.wait_until_ns, asked_to_stop=lambda: len(manager.leases) == 2)
+    ended = loop.run(order.step_times(order.profile_table()), 0, Crossing(order.begin_ns))
+    assert ended == Ended(2, ends(manager)[1], THIS_PROCESS)
+    assert clock.waits[-1] == ended.end_ns
 
 
 def test_all_steps_were_done_already(order):
