@@ -149,9 +149,8 @@ class ManagerClient:
     replies, and ManagerUnavailableError if the manager is unavailable for longer than `patience`.
 
     `job_id` may be empty if the manager knows the job from its pod. With `follow_host`, the manager sends changes of the
-    job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index), `shared`
-    (other jobs use the devices, too), `ranks_secret` (common to the pods of a Job; "": there is none) and `steps_done`, the
-    step at which the run continues.
+    job's CPUs and memory, see `new_share`. After `attach`, these are set: `job_id`, `devices` (ordered by index),
+    `ranks_secret` (common to the pods of a Job; "": there is none) and `steps_done`, the step at which the run continues.
 
     `session` names one of several processes of a container, different from any other that it has had; only the process without a
     name counts steps and ends the run. `only`: places of the devices that the process uses, if not all.
@@ -198,7 +197,6 @@ class ManagerClient:
         self.devices: tuple[AttachedDevice, ...] = ()
         self.beside: tuple[ManagerClient, ...] = ()
         """Clients of the same process on other nodes, whose messages are read as well while this one waits."""
-        self.shared = False
         self.ranks_secret = ""
 
     @property
@@ -572,7 +570,6 @@ class ManagerClient:
         """Apply the reply to attach. If this client knows the number of finished steps, its number is kept."""
         self._ended = text(reply, "ended", "")
         self.job_id = text(reply, "job_id", self.job_id)
-        self.shared = reply.get("shared") is True
         self.ranks_secret = text(reply, "ranks_secret", "")
         self._stages.take(reply)
         if "host" in reply:

@@ -16,7 +16,7 @@ from emulator_runtime.domain.lease import Lease
 from emulator_runtime.domain.mig import rate_milli
 from emulator_runtime.domain.units import to_ns, to_s
 from emulator_runtime.ipc.client import AttachedDevice, ManagerClient
-from emulator_runtime.timing.stream import OwnTime
+from emulator_runtime.timing.own_time import OwnTime
 
 CHUNK_NS = 10_000_000
 """Work for a shared device is demanded in chunks of about this length (device time)."""

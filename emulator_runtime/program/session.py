@@ -29,7 +29,7 @@ from emulator_runtime.node.layout import VISIBLE_DEVICES_VARIABLE
 from emulator_runtime.program.device import Device
 from emulator_runtime.timing.clocks import HostClock
 from emulator_runtime.timing.host import monotonic_ns, sleep_ns
-from emulator_runtime.timing.stream import OwnTime
+from emulator_runtime.timing.own_time import OwnTime
 from emulator_runtime.workloads.pod import pod_access, whole_variable
 
 _PAUSE_NS = NS_PER_S // 10

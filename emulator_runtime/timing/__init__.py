@@ -1,1 +1,1 @@
-"""Emulated time: clocks, precise waiting for deadlines, lag histograms and device streams."""
+"""Emulated time: clocks, precise waiting for deadlines, lag histograms and the time of programs."""

@@ -274,7 +274,7 @@ def test_sharing_and_tools(start_node, short_directory):
     clients = [node.client(node.mint(f"{UUID}::{replica}")) for replica in range(2)]
     for client in clients:
         client.attach()
-        assert client.shared
+        assert client.demands
     now = monotonic_ns()
     first, second = (client.lease(0, 10_000_000, now) for client in clients)
     assert second.start_ns == first.end_ns

@@ -382,7 +382,7 @@ def nameless(tmp_path, host):
 def test_the_manager_says_which_job_it_is_and_where_it_goes_on(serve, nameless):
     server = serve([ATTACHED, None])
     nameless.attach()
-    assert (nameless.job_id, nameless.steps_done, nameless.shared) == ("job/0", 7, True)
+    assert (nameless.job_id, nameless.steps_done) == ("job/0", 7)
     assert nameless.devices == (AttachedDevice("GPU-1", 3, "T", 5),)
     assert server.received[0][0] == {
         "op": "attach",

@@ -111,7 +111,7 @@ def test_shorten_slice_is_false_on_an_unknown_machine(monkeypatch):
 
 def test_import_stays_light():
     code = (
-        "import sys, emulator_runtime.timing.stream, emulator_runtime.timing.clocks, emulator_runtime.timing.shared_clock\n"
+        "import sys, emulator_runtime.timing.own_time, emulator_runtime.timing.clocks, emulator_runtime.timing.shared_clock\n"
         "print(*(name for name in ('asyncio', 'ctypes', 'random', 'socket', 'subprocess', 'json') if name in sys.modules), '.')"
     )
     assert in_a_process(code) == ["."]

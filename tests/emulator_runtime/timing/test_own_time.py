@@ -1,4 +1,4 @@
-"""Device streams: CPU and device work overlap, leases are back to back, and the emulator's lateness doesn't add up."""
+"""A program's own time: CPU and device work overlap, leases are back to back, and the emulator's lateness doesn't add up."""
 
 import itertools
 
@@ -6,25 +6,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator_runtime.domain.errors import InputError, LateError
+from emulator_runtime.domain.errors import LateError
 from emulator_runtime.domain.lease import Lease
 from emulator_runtime.timing.clocks import ManualClock
-from emulator_runtime.timing.lag import LagHistogram
-from emulator_runtime.timing.stream import DeviceStream, OwnDevice
+from emulator_runtime.timing.own_time import OwnTime
 from emulator_runtime.timing.waiter import Waiter
 from tests.support.private_clock import private_clock
 
 MS = 1_000_000
 
 
-def stream_on(clock) -> DeviceStream:
-    return DeviceStream(clock, OwnDevice())
+class Stream:
+    """Work of a program on a device of its own, one piece after the other; `request`: what each request for time does."""
+
+    def __init__(self, clock, request=lambda: None):
+        self._time, self._request, self._end_ns = OwnTime(clock), request, 0
+
+    @property
+    def lag_ns(self) -> int:
+        return self._time.lag_ns
+
+    def issue(self, duration_ns) -> Lease:
+        with self._time.call() as now_ns:
+            self._request()
+            lease = Lease(max(now_ns, self._end_ns), max(now_ns, self._end_ns) + duration_ns)
+        self._end_ns = lease.end_ns
+        return lease
+
+    def synchronize(self) -> int:
+        self._time.wait_until_ns(self._end_ns)
+        return self.lag_ns
+
+    def step(self, duration_ns):
+        self.issue(duration_ns)
+        self.synchronize()
 
 
 @pytest.mark.parametrize(("cpu_ms", "step_ms"), [(60, 100), (0, 100), (100, 100), (150, 150)])
 def test_cpu_work_beside_device_work_takes_the_longer_of_both(cpu_ms, step_ms):
     clock = ManualClock()
-    stream = stream_on(clock)
+    stream = Stream(clock)
     for _ in range(10):
         stream.issue(100 * MS)
         clock.advance_ns(cpu_ms * MS)
@@ -34,7 +55,7 @@ def test_cpu_work_beside_device_work_takes_the_longer_of_both(cpu_ms, step_ms):
 
 def test_synchronous_steps_add_up():
     clock = ManualClock()
-    stream = stream_on(clock)
+    stream = Stream(clock)
     for _ in range(3):
         stream.step(20 * MS)
         clock.advance_ns(5 * MS)
@@ -44,7 +65,7 @@ def test_synchronous_steps_add_up():
 
 def test_issued_work_queues_and_the_caller_goes_on():
     clock = ManualClock(7)
-    stream = stream_on(clock)
+    stream = Stream(clock)
     assert [stream.issue(10), stream.issue(20), stream.issue(5)] == [Lease(7, 17), Lease(17, 37), Lease(37, 42)]
     assert clock.now_ns() == 7
     assert stream.synchronize() == 0
@@ -53,35 +74,13 @@ def test_issued_work_queues_and_the_caller_goes_on():
 
 def test_nothing_issued_is_nothing_to_wait_for():
     clock = ManualClock(7)
-    assert stream_on(clock).synchronize() == 0
+    assert Stream(clock).synchronize() == 0
     assert clock.waits == []
-
-
-def test_an_explicit_time_of_issue_is_passed_on():
-    clock = ManualClock(100)
-    assert stream_on(clock).issue(10, issue_ns=250) == Lease(250, 260)
-
-
-def test_the_device_decides_and_its_stop_arrives():
-    class Busy:
-        def lease(self, duration_ns: int, issue_ns: int) -> Lease:
-            return Lease(issue_ns + 1_000, issue_ns + 1_000 + duration_ns, stop=True)
-
-    clock = ManualClock()
-    assert DeviceStream(clock, Busy()).step(50).stop
-    assert clock.now_ns() == 1_050
-
-
-def test_negative_work_is_refused_before_the_device_hears_of_it():
-    stream = stream_on(ManualClock())
-    with pytest.raises(InputError, match="duration_ns: device work can't take -1 ns"):
-        stream.issue(-1)
-    assert stream.issue(5) == Lease(0, 5)
 
 
 def test_lateness_does_not_add_up():
     clock = ManualClock(oversleep=lambda: 3 * MS)
-    stream = stream_on(clock)
+    stream = Stream(clock)
     for _ in range(1_000):
         stream.step(20 * MS)
     assert clock.now_ns() == 20_003 * MS
@@ -90,7 +89,7 @@ def test_lateness_does_not_add_up():
 
 def test_lateness_beyond_a_step_is_made_up_by_the_next_ones():
     clock = ManualClock(oversleep=itertools.chain([70 * MS], itertools.repeat(0)).__next__)
-    stream = stream_on(clock)
+    stream = Stream(clock)
     lags = []
     for _ in range(6):
         stream.step(20 * MS)
@@ -101,35 +100,26 @@ def test_lateness_beyond_a_step_is_made_up_by_the_next_ones():
 
 def test_cpu_time_counts_even_when_the_emulator_was_late():
     clock = ManualClock(oversleep=lambda: 3 * MS)
-    stream = stream_on(clock)
+    stream = Stream(clock)
     for _ in range(100):
         stream.step(20 * MS)
         clock.advance_ns(5 * MS)
     assert clock.now_ns() == (100 * 25 + 3) * MS
 
 
-def test_the_lag_at_every_synchronisation_is_counted():
-    clock, lags = ManualClock(oversleep=itertools.count(MS, MS).__next__), LagHistogram()
-    stream = DeviceStream(clock, OwnDevice(), lags)
-    stream.synchronize()
-    assert lags.count == 0
+def test_what_needs_no_wait_leaves_the_lag_as_it_was():
+    clock = ManualClock(oversleep=itertools.count(MS, MS).__next__)
+    stream = Stream(clock)
     stream.step(20 * MS)
     stream.step(20 * MS)
     stream.issue(10 * MS)
     clock.advance_ns(50 * MS)
-    assert stream.synchronize() == 2 * MS  # needs no wait, so what was late stays late
-    assert (lags.count, lags.max_ns, lags.total_ns) == (3, 2 * MS, 5 * MS)
+    assert stream.synchronize() == 2 * MS
 
 
 def test_a_slow_request_for_device_time_does_not_slow_the_job_down():
     clock = ManualClock()
-
-    class Remote(OwnDevice):
-        def lease(self, duration_ns: int, issue_ns: int) -> Lease:
-            clock.advance_ns(3 * MS)
-            return super().lease(duration_ns, issue_ns)
-
-    stream = DeviceStream(clock, Remote())
+    stream = Stream(clock, lambda: clock.advance_ns(3 * MS))
     for _ in range(100):
         stream.issue(20 * MS)
         clock.advance_ns(19 * MS)
@@ -141,9 +131,9 @@ def test_a_slow_request_for_device_time_does_not_slow_the_job_down():
     assert clock.now_ns() == 120 * 20 * MS
 
 
-def test_a_strict_clock_is_heard_through_the_stream(fake_host):
+def test_a_strict_clock_is_heard(fake_host):
     host = fake_host(lambda: 5 * MS)
-    stream = stream_on(private_clock(1.0, Waiter(0, host.now, host.sleep), strict_ns=MS))
+    stream = Stream(private_clock(1.0, Waiter(0, host.now, host.sleep), strict_ns=MS))
     with pytest.raises(LateError, match="run fewer processes per core"):
         stream.step(20 * MS)
 
@@ -158,9 +148,9 @@ operations = st.lists(
 )
 
 
-def leases_of(program, oversleep) -> tuple[list[Lease], list[int], DeviceStream, ManualClock]:
+def leases_of(program, oversleep) -> tuple[list[Lease], list[int], Stream, ManualClock]:
     clock = ManualClock(oversleep=oversleep)
-    stream, leases, issued = stream_on(clock), [], []
+    stream, leases, issued = Stream(clock), [], []
     for operation, amount in program:
         if operation == "compute":
             clock.advance_ns(amount)
