@@ -24,6 +24,9 @@ from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.loop.strategies import Explain, Listeners, Progress
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
+from scheduler_sims.services.levels import service_levels
+from scheduler_sims.services.service import Service
+from scheduler_sims.services.services_file import load_services, with_replicas
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Experiment:
     """The value of `--estimates`, and the seed of the errors."""
     as_pods: bool = False
     """Whether it is observed with jobs as pods run them, see `in_pods`."""
+    services: tuple[Service, ...] = ()
+    """Whose replicas are among the jobs."""
 
     @classmethod
     def load(
@@ -69,6 +74,13 @@ class Experiment:
         truth = WorkloadTruth(workload, spec)
         return cls(workload, spec, truth, parse_estimates(known[0], truth, known[1]), known)
 
+    def serving(self, services_path: Path, stretch: float = 1.0) -> Experiment:
+        """The same experiment with the replicas of the inference services in a file among the jobs. Raises InputError."""
+        found = load_services(services_path, self.workload.profiles.catalogue)
+        services = tuple(each.stretched(stretch) for each in found)
+        workload = with_replicas(self.workload, services, self.spec, str(services_path))
+        return replace(self.of(workload, self.spec, self.known), services=services)
+
     def in_pods(self) -> Experiment:
         """The same experiment with jobs as pods run them: their GPUs exchange gradients, and only elastic jobs may change their
         batch size."""
@@ -91,6 +103,7 @@ class Experiment:
             "estimates": self.known[0],
             "seed": self.known[1],
             **({"failures": str(self.spec.failures)} if self.spec.failures else {}),
+            **({"services": ", ".join(each.name for each in self.services)} if self.services else {}),
             "costs": {name: f"{value:g} s" for name, value in asdict(self.spec.costs).items() if value} or "none",
         }
 
@@ -160,7 +173,7 @@ class Experiment:
             raise PolicyError(f"policy {name}: {error}") from error
         finally:
             cluster.close()
-        return RunRecord(
+        record = RunRecord(
             policy=name,
             cluster=cluster.name,
             repeat=repeat,
@@ -176,3 +189,6 @@ class Experiment:
             host_spans=tuple(loop.books.host_spans),
             policy_s=to_s(loop.policy_ns),
         )
+        levels = service_levels(record, self.services, self.spec.costs.start_s)
+        missed = (f"{cluster.name}: {level}" for level in levels if level.in_time < level.promised)
+        return replace(record, services=levels, notes=(*notes, *missed))

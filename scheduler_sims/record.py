@@ -35,8 +35,9 @@ class HostSpan:
 class JobRecord:
     """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.
 
-    `status` is finished or failed; a failed job has a `reason`, and `finish_s` is when it failed. In a snapshot of a run in
-    progress jobs may be `running`, with the present time as `finish_s`.
+    `status` is finished, failed, or, of a replica of a service that isn't needed any more, removed; a failed job has a `reason`,
+    and `finish_s` is when it failed. In a snapshot of a run in progress jobs may be `running`, with the present time as
+    `finish_s`.
     `devices`: NODE/INDEX (or NODE/cpu) of each device that the job used, in order of first use.
     """
 
@@ -74,6 +75,23 @@ class Interruption:
     at_s: float
     kept_steps: int
     lost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """How well an inference service was served: of so many `requests` the share `in_time` was answered within its SLO, where
+    `promised` was wanted. `replica_s`: for how long replicas served, all together; `wanted_s`: for how long they were wanted.
+    """
+
+    service: str
+    requests: float
+    in_time: float
+    promised: float
+    replica_s: float
+    wanted_s: float
+
+    def __str__(self) -> str:
+        return f"service {self.service} answered {self.in_time:.2%} of its requests in time, {self.promised:.2%} were promised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +134,4 @@ class RunRecord:
     host_spans: tuple[HostSpan, ...] = ()
     policy_s: float = 0.0
     interruptions: tuple[Interruption, ...] = ()
+    services: tuple[ServiceLevel, ...] = ()

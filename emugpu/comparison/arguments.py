@@ -39,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profiles", type=Path, metavar="FILE.json", help="profiles to use in addition to the bundled ones"
     )
     parser.add_argument(
+        "--services",
+        type=Path,
+        metavar="FILE.yaml",
+        help="inference services, whose replicas run beside the jobs and follow the requests (simulated and on this machine)",
+    )
+    parser.add_argument(
         "--out", type=folder, metavar="DIR", help="directory for report.html, jobs.csv and summary.json"
     )
     parser.add_argument(

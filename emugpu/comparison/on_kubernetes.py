@@ -100,6 +100,8 @@ def run_on_kubernetes(args: argparse.Namespace) -> int:
             raise InputError(
                 flag, "is for this machine; on kubernetes time is the cluster's own (--stretch makes jobs longer)"
             )
+    if args.services is not None:
+        raise InputError("--services", "is for this machine; replicas on kubernetes have no stated end")
     check_parquet(args)
     if args.out is not None:
         check_out(args.out, inputs_of(args), parquet=args.parquet)

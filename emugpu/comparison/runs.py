@@ -21,15 +21,17 @@ from scheduler_sims.reports.comparison import Comparison, compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
 from scheduler_sims.reports.interruptions_file import write_interruptions_csv
 from scheduler_sims.reports.page.html import write_report
+from scheduler_sims.reports.services_file import write_services_csv
 from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 
 THE_CLUSTER = "as its pools are"
 """The cluster's description in reports of a comparison without a cluster file."""
 JOBS, SPANS, SUMMARY, REPORT = "jobs.csv", "spans.csv", "summary.json", "report.html"
-INTERRUPTIONS = "interruptions.csv"
-"""Written where nodes fail only."""
+INTERRUPTIONS, SERVICES = "interruptions.csv", "services.csv"
+"""Written where nodes fail, and where there are services."""
 _TABLE_WIDTH = 100
+_SHARES = frozenset(("requests", "in_time", "promised"))
 _WHOLE = frozenset(("repeat", "preemptions", "kept_steps"))
 
 
@@ -52,6 +54,8 @@ def load(
         stretch=args.stretch,
         remedy=remedy,
     )
+    if args.services is not None:
+        experiment = experiment.serving(args.services, args.stretch)
     titles = experiment.check_policies(args.policy)
     check_parquet(args)
     if args.out is not None:
@@ -76,7 +80,7 @@ def check_out(out: Path, inputs: Sequence[tuple[str, Path]] = (), *, parquet: bo
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--out", f"can't make the directory {out}: {error.strerror}") from error
-    tables = (JOBS, SPANS, INTERRUPTIONS)
+    tables = (JOBS, SPANS, INTERRUPTIONS, SERVICES)
     beside = [str(Path(name).with_suffix(PARQUET)) for name in tables] if parquet else []
     for target in (out / name for name in (*tables, SUMMARY, REPORT, *beside)):
         if target.is_dir():
@@ -97,6 +101,7 @@ def inputs_of(args: argparse.Namespace) -> list[tuple[str, Path]]:
         ("the workload", args.workload),
         ("the cluster file", args.cluster),
         ("the profiles file", args.profiles),
+        ("the services file", getattr(args, "services", None)),
         ("the kubeconfig", getattr(args, "kubeconfig", None)),
     )
     return [*((what, path) for what, path in named if path is not None), *policies]
@@ -116,7 +121,7 @@ def meta_of(args: argparse.Namespace, experiment: Experiment, clock: str) -> dic
 
 def result_type(column: str) -> type:
     """How the Parquet files have a column of the tables: times as float, counts as int, others as str."""
-    return float if column.endswith("_s") else int if column in _WHOLE else str
+    return float if column.endswith("_s") or column in _SHARES else int if column in _WHOLE else str
 
 
 def write_results(args: argparse.Namespace, runs: Sequence[RunRecord], meta: dict[str, Any]) -> int:
@@ -146,6 +151,8 @@ def _write_files(
         tables = {JOBS: write_jobs_csv, SPANS: write_spans_csv}
         if any(run.interruptions for run in runs):
             tables[INTERRUPTIONS] = write_interruptions_csv
+        if any(run.services for run in runs):
+            tables[SERVICES] = write_services_csv
         for name, write in tables.items():
             write(args.out / name, runs)
             if getattr(args, "parquet", False):  # reports of experiments don't have the option

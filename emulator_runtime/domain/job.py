@@ -197,7 +197,8 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A submitted job. `work` has the actual cost of each configuration, which policies can't see. `program`: what it runs; None:
-    training is emulated."""
+    training is emulated. `until_s`: when it leaves, whatever it has done until then, as a replica of a service does; None: at its
+    end."""
 
     job_id: str
     user: str
@@ -208,6 +209,7 @@ class JobSpec:
     row: int
     weight: float = 1.0
     program: Program | None = None
+    until_s: float | None = None
 
     @property
     def begins_anew(self) -> bool:

@@ -14,13 +14,13 @@ from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.mig import instances, profile_of
 from emulator_runtime.domain.stages import LEAST_SPEED, MOST_SPEED, NETWORK, STORAGE, HostResource
 from emulator_runtime.domain.stages import link as link_resource
-from emulator_runtime.domain.units import GIB, MAX_SECONDS
+from emulator_runtime.domain.units import GIB
 from emulator_runtime.domain.wording import quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
 from scheduler_sims.inputs.outages import Failures, Outage, RandomOutages, problem_of
-from scheduler_sims.inputs.yaml_file import read_yaml
+from scheduler_sims.inputs.yaml_file import list_of, mapping_of, number_of, read_yaml, whole_of
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
 
 _NODE_FIELDS = (
@@ -105,7 +105,7 @@ def load_cluster(path: Path, catalogue: Catalogue | None = None) -> ClusterSpec:
 
 def parse_cluster(document: object, place: str, catalogue: Catalogue) -> ClusterSpec:
     """The cluster of a parsed YAML document; `place` starts every error message."""
-    top = _mapping(document, place, _TOP_FIELDS)
+    top = mapping_of(document, place, _TOP_FIELDS)
     entries = top.get("nodes")
     if not isinstance(entries, list) or not entries:
         raise InputError(f"{place}: nodes", "must be a list of at least one node")
@@ -125,24 +125,24 @@ def parse_cluster(document: object, place: str, catalogue: Catalogue) -> Cluster
 
 
 def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
-    fields = _mapping(entry, place, _NODE_FIELDS)
+    fields = mapping_of(entry, place, _NODE_FIELDS)
     name = fields.get("name")
     if not isinstance(name, str) or not name[:1].isalnum() or not all(c.isalnum() or c in "-." for c in name):
         raise InputError(
             f"{place}.name", f"must be letters, digits, '-' and '.', a letter or digit first, not {shown(name)}"
         )
-    count = _whole(fields, "count", place, default=1, least=1, most=MAX_NODES)
-    gpus = _whole(fields, "gpus", place, default=0, least=0, most=MAX_GPUS_PER_NODE)
-    cpu_milli = round(_number(fields, "cpus", place, default=None, above=0) * 1000)
+    count = whole_of(fields, "count", place, default=1, least=1, most=MAX_NODES)
+    gpus = whole_of(fields, "gpus", place, default=0, least=0, most=MAX_GPUS_PER_NODE)
+    cpu_milli = round(number_of(fields, "cpus", place, default=None, above=0) * 1000)
     if not cpu_milli:
         raise InputError(f"{place}.cpus", f"must be at least 0.001, not {shown(fields['cpus'])}")
-    memory_bytes = round(_number(fields, "memory_gib", place, default=0.0) * GIB)
+    memory_bytes = round(number_of(fields, "memory_gib", place, default=0.0) * GIB)
     labels = _labels(fields.get("labels"), f"{place}.labels")
     gpu_type, gpu_memory = _gpu(fields, gpus, place, catalogue)
     sharing = fields.get("sharing", EXCLUSIVE.name)
     if sharing not in MODES:
         raise UnknownNameError(f"{place}.sharing", "way to share a GPU", str(sharing), MODES)
-    replicas = _whole(fields, "replicas", place, default=0, least=0, most=MAX_REPLICAS)
+    replicas = whole_of(fields, "replicas", place, default=0, least=0, most=MAX_REPLICAS)
     if replicas and sharing == EXCLUSIVE.name:
         raise InputError(
             f"{place}.replicas", "is given, but nothing is shared: say how with sharing, or leave replicas out"
@@ -168,7 +168,7 @@ def _resources(fields: Mapping[str, Any], devices: Sequence[Device], gpus: int, 
     behind: list[int] = []
     for number, entry in enumerate(links):
         where = f"{place}.links[{number}]"
-        link = _mapping(entry, where, ("gpus", "speed"))
+        link = mapping_of(entry, where, ("gpus", "speed"))
         indexes = link.get("gpus")
         if not isinstance(indexes, list) or not indexes or not all(type(i) is int and 0 <= i < gpus for i in indexes):
             raise InputError(
@@ -183,7 +183,7 @@ def _resources(fields: Mapping[str, Any], devices: Sequence[Device], gpus: int, 
 
 
 def _speed(fields: Mapping[str, Any], name: str, place: str) -> float:
-    speed = _number(fields, name, place, default=None, above=0)
+    speed = number_of(fields, name, place, default=None, above=0)
     if not LEAST_SPEED <= speed <= MOST_SPEED:
         raise InputError(f"{place}.{name}", f"must be from {LEAST_SPEED:g} to {MOST_SPEED:g}, not {speed:g}")
     return speed
@@ -200,7 +200,7 @@ def _mig(fields: Mapping[str, Any], sharing: str, place: str) -> list[str]:
         raise InputError(f"{place}.mig", "is given, but gpus is 0: set gpus or leave mig out")
     if sharing != EXCLUSIVE.name:
         raise InputError(f"{place}.mig", f"instances have one job each; leave mig or sharing ({sharing}) out")
-    counts = {str(name): _whole(profiles, name, f"{place}.mig", default=0, least=1, most=7) for name in profiles}
+    counts = {str(name): whole_of(profiles, name, f"{place}.mig", default=0, least=1, most=7) for name in profiles}
     return [name for name, count in counts.items() for _ in range(count)]
 
 
@@ -218,15 +218,15 @@ def _gpu(fields: Mapping[str, Any], gpus: int, place: str, catalogue: Catalogue)
         problem = f"is a MIG instance; give gpu_type: {whole} and mig: {{{profile.name}: ...}}"
         raise InputError(f"{place}.gpu_type", problem)
     if "gpu_memory_gib" in fields:
-        return spec.gpu_type, round(_number(fields, "gpu_memory_gib", place, default=None, above=0) * GIB)
+        return spec.gpu_type, round(number_of(fields, "gpu_memory_gib", place, default=None, above=0) * GIB)
     return spec.gpu_type, spec.memory_bytes
 
 
 def _costs(document: object, place: str) -> ClusterCosts:
     if document is None:
         return ClusterCosts()
-    fields = _mapping(document, place, COST_NAMES)
-    costs = ClusterCosts(**{name: _number(fields, name, place, default=0.0) for name in fields})
+    fields = mapping_of(document, place, COST_NAMES)
+    costs = ClusterCosts(**{name: number_of(fields, name, place, default=0.0) for name in fields})
     if problem := costs.problem():
         raise InputError(f"{place}.host_slots", problem)
     return costs
@@ -236,15 +236,15 @@ def _failures(document: object, place: str, of_entries: Mapping[str, tuple[str, 
     """`of_entries`: the names of the nodes of each entry of `nodes`."""
     if document is None:
         return None
-    fields = _mapping(document, place, ("checkpoint_every_s", "outages", "random"))
+    fields = mapping_of(document, place, ("checkpoint_every_s", "outages", "random"))
     outages = [
-        _outage(entry, f"{place}.outages[{number}]") for number, entry in enumerate(_list(fields, "outages", place))
+        _outage(entry, f"{place}.outages[{number}]") for number, entry in enumerate(list_of(fields, "outages", place))
     ]
     random = [
         _random(entry, f"{place}.random[{number}]", of_entries)
-        for number, entry in enumerate(_list(fields, "random", place))
+        for number, entry in enumerate(list_of(fields, "random", place))
     ]
-    every_s = _number(fields, "checkpoint_every_s", place, default=0.0)
+    every_s = number_of(fields, "checkpoint_every_s", place, default=0.0)
     failures = Failures(every_s, tuple(outages), tuple(random))
     if problem := problem_of(failures, [name for names in of_entries.values() for name in names]):
         raise InputError(f"{place}.{problem[0]}", problem[1])
@@ -252,41 +252,25 @@ def _failures(document: object, place: str, of_entries: Mapping[str, tuple[str, 
 
 
 def _outage(entry: object, place: str) -> Outage:
-    fields = _mapping(entry, place, ("node", "at_s", "down_s", "notice_s"))
-    at_s, down_s = (_number(fields, name, place, default=None, above=0) for name in ("at_s", "down_s"))
-    notice_s = _number(fields, "notice_s", place, default=0.0)
+    fields = mapping_of(entry, place, ("node", "at_s", "down_s", "notice_s"))
+    at_s, down_s = (number_of(fields, name, place, default=None, above=0) for name in ("at_s", "down_s"))
+    notice_s = number_of(fields, "notice_s", place, default=0.0)
     if notice_s > at_s:
         raise InputError(f"{place}.notice_s", f"is longer than at_s ({at_s:g} s), so it would begin before the run")
     return Outage(str(fields.get("node")), at_s - notice_s, at_s, at_s + down_s)
 
 
 def _random(entry: object, place: str, of_entries: Mapping[str, tuple[str, ...]]) -> RandomOutages:
-    fields = _mapping(entry, place, ("nodes", "mtbf_s", "down_s", "notice_s", "seed"))
-    mtbf_s, down_s = (_number(fields, name, place, default=None, above=0) for name in ("mtbf_s", "down_s"))
+    fields = mapping_of(entry, place, ("nodes", "mtbf_s", "down_s", "notice_s", "seed"))
+    mtbf_s, down_s = (number_of(fields, name, place, default=None, above=0) for name in ("mtbf_s", "down_s"))
     entries = [str(fields["nodes"])] if "nodes" in fields else list(of_entries)
     for name in entries:
         if name not in of_entries:
             raise UnknownNameError(f"{place}.nodes", "entry of nodes", name, of_entries)
     names = tuple(name for entry_name in entries for name in of_entries[entry_name])
-    notice_s = _number(fields, "notice_s", place, default=0.0)
-    seed = _whole(fields, "seed", place, default=0, least=0, most=2**32)
+    notice_s = number_of(fields, "notice_s", place, default=0.0)
+    seed = whole_of(fields, "seed", place, default=0, least=0, most=2**32)
     return RandomOutages(names, mtbf_s, down_s, notice_s, seed)
-
-
-def _list(fields: Mapping[str, Any], name: str, place: str) -> list[object]:
-    value = fields.get(name, [])
-    if not isinstance(value, list):
-        raise InputError(f"{place}.{name}", f"must be a list, not {shown(value)}")
-    return value
-
-
-def _mapping(value: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(place, f"must be a mapping with {', '.join(known)}")
-    for key in value:
-        if key not in known:
-            raise UnknownNameError(place, "field", str(key), known)
-    return value
 
 
 def _labels(value: object, place: str) -> dict[str, str]:
@@ -295,26 +279,3 @@ def _labels(value: object, place: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise InputError(place, "must be a mapping of texts")
     return {str(key): str(item) for key, item in value.items()}
-
-
-def _whole(fields: Mapping[str, Any], name: str, place: str, *, default: int, least: int, most: int) -> int:
-    value = fields.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{place}.{name}", f"must be a whole number from {least} to {most}, not {shown(value)}")
-    return value
-
-
-def _number(
-    fields: Mapping[str, Any], name: str, place: str, *, default: float | None, above: float | None = None
-) -> float:
-    value = fields.get(name, default)
-    if value is None:
-        raise InputError(f"{place}.{name}", "is missing")
-    wrong = isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > MAX_SECONDS
-    if wrong or value < 0 or (above is not None and value <= above):
-        wanted = f"> {above:g}" if above is not None else ">= 0"
-        hint = " (YAML reads 1e9 as a text: write 1.0e+9)" if isinstance(value, str) and "e" in value.lower() else ""
-        raise InputError(
-            f"{place}.{name}", f"must be a number {wanted} and at most {MAX_SECONDS:g}, not {shown(value)}{hint}"
-        )
-    return float(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from types import MappingProxyType
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, PolicyError
@@ -76,6 +77,10 @@ class SchedulerLoop:
         self._at_once = Counter(job.submit_s for job in jobs)
         self.books.waiting.sort(key=lambda job: (self._arrival_ns(job), job.submit_s, job.row), reverse=True)
         self._next_arrival: tuple[JobSpec, int] | None = None
+        self._leaves: list[tuple[int, str]] = []
+        """A heap of the jobs that leave at a stated time (JobSpec.until_s), with that time."""
+        self._leaving: set[str] = set()
+        """Those of them whose time has come and that still hold resources."""
         self._jobs_view = MappingProxyType(self.books.views)
         self._ledger = Ledger.of(spec)
         self._first_nodes = [node.name for node in spec.nodes]
@@ -139,8 +144,8 @@ class SchedulerLoop:
 
     def _absorb_until(self, end_ns: int) -> None:
         while self._cluster.now_ns() < end_ns and not (self._ending.endless and self._over()):
-            submit_ns = self._next_submit()
-            self._absorb(self._cluster.wait(end_ns if submit_ns is None else min(end_ns, submit_ns)))
+            coming = [time_ns for time_ns in (self._next_submit(), self._next_leave()) if time_ns is not None]
+            self._absorb(self._cluster.wait(min([end_ns, *coming])))
 
     def _next_submit(self) -> int | None:
         if not self.books.waiting:
@@ -150,13 +155,17 @@ class SchedulerLoop:
             self._next_arrival = job, self._arrival_ns(job)
         return self._next_arrival[1]
 
+    def _next_leave(self) -> int | None:
+        return self._leaves[0][0] if self._leaves else None
+
     def _arrival_ns(self, job: JobSpec) -> int:
         """When the loop learns of a submission: jobs of one instant together, `serial_submit_s` later for each further job."""
         others = max(0, self._at_once[job.submit_s] - 1)
         return to_ns(job.submit_s) + to_ns(self._costs.submit_s + self._costs.serial_submit_s * others)
 
     def _next_deadline(self) -> int | None:
-        deadlines = [d for d in (self._next_submit(), self._wake_ns, self._retry_ns) if d is not None]
+        times = (self._next_submit(), self._next_leave(), self._wake_ns, self._retry_ns)
+        deadlines = [time_ns for time_ns in times if time_ns is not None]
         return min(deadlines) if deadlines else None
 
     def _absorb(self, events: Sequence[Event]) -> None:
@@ -167,6 +176,10 @@ class SchedulerLoop:
             job = self.books.waiting.pop()
             self.books.submit(job)
             self._changed(job.job_id, "submitted")
+            if job.until_s is not None:
+                heappush(self._leaves, (to_ns(job.until_s), job.job_id))
+        while self._leaves and self._leaves[0][0] <= now_ns:
+            self._leave(heappop(self._leaves)[1], now_ns)
         if self._wake_ns is not None and self._wake_ns <= now_ns:
             self._wake_ns = None
             self._triggers.add("wake")
@@ -215,8 +228,23 @@ class SchedulerLoop:
         self._stop([job_id for job_id, allocation in held.items() if not names.issuperset(allocation.nodes)])
         self._triggers.add(str(Happening.NODES))
 
+    def _leave(self, job_id: str, now_ns: int) -> None:
+        """The time of a job has come: one that waits has left, one that runs is stopped."""
+        view = self.books.views.get(job_id)
+        if view is None:
+            return
+        self._leaving.add(job_id)
+        if view.queued:
+            self._released(Event(now_ns, Happening.STOPPED, job_id, view.row, view.steps_done))
+        else:
+            self._stop([job_id])
+
     def _released(self, event: Event) -> None:
         """A run has ended: release its resources."""
+        if event.job_id in self._leaving:
+            self._leaving.remove(event.job_id)
+            if event.what is not Happening.FAILED:
+                event = replace(event, what=Happening.REMOVED)
         view = self.books.views[event.job_id]
         allocation = view.allocation
         gained = event.what is not Happening.STOPPED or event.steps_done > view.steps_done

@@ -15,6 +15,7 @@ from scheduler_sims.policies.las import Las
 from scheduler_sims.policies.muri import MuriL, MuriS
 from scheduler_sims.policies.placement import Placed
 from scheduler_sims.policies.queueing.ftf import Ftf
+from scheduler_sims.policies.queueing.priority import Priority
 from scheduler_sims.policies.queueing.quota import Quota
 from scheduler_sims.policies.queueing.rounds import InRounds
 from scheduler_sims.policies.queueing.smallest_first import SmallestFirst
@@ -49,6 +50,7 @@ POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
         "ftf": Ftf,
         "themis": Themis,
         "quota": Quota,
+        "priority": Priority,
         "rounds": InRounds,
         "placed": Placed,
     }

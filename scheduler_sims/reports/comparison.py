@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.errors import InputError
-from scheduler_sims.record import LagAccount, RunRecord
+from scheduler_sims.record import LagAccount, RunRecord, ServiceLevel
 from scheduler_sims.reports.metrics import FIGURE_NAMES, Figures, failed_jobs, figures, finished_jobs, mean_figures
 from scheduler_sims.reports.stats import kendall, mean, quantile, relative_error, spearman
 
@@ -100,7 +100,7 @@ class PolicyComparison:
     """One policy. `predicted` or `observed` may be missing; `error` needs both.
 
     `unmatched`: jobs that finished only in the prediction, or only in the repeats. `notes`: the notes of all runs, without
-    duplicates.
+    duplicates. `services`: cluster, repeat and level of each inference service in each run.
     """
 
     policy: str
@@ -110,6 +110,7 @@ class PolicyComparison:
     failures: tuple[Failure, ...] = ()
     unmatched: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    services: tuple[tuple[str, int, ServiceLevel], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ def _compare_policy(policy: str, runs: list[RunRecord]) -> PolicyComparison:
             Failure(policy, run.cluster, run.repeat, job.job_id, job.reason) for run in runs for job in failed_jobs(run)
         ),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        services=tuple((run.cluster, run.repeat, level) for run in runs for level in run.services),
     )
     if predicted is None or alone.predicted is None or alone.observed is None:
         return alone

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.files import write_whole
-from scheduler_sims.record import JobRecord, RunRecord
+from scheduler_sims.record import JobRecord, RunRecord, ServiceLevel
 from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
 from scheduler_sims.reports.ranking import standings
 
@@ -161,7 +161,12 @@ def _policy_dict(policy: PolicyComparison) -> dict[str, Any]:
         "unmatched_jobs": list(policy.unmatched),
         "failures": [asdict(failure) for failure in policy.failures],
         "notes": list(policy.notes),
+        **({"services": [_service_dict(*each) for each in policy.services]} if policy.services else {}),
     }
+
+
+def _service_dict(cluster: str, repeat: int, level: ServiceLevel) -> dict[str, Any]:
+    return {"cluster": cluster, "repeat": repeat, **asdict(level)}
 
 
 def _observed_dict(observed: Observed) -> dict[str, Any]:

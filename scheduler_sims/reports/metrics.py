@@ -1,7 +1,7 @@
 """The figures of one run, by which policies are compared.
 
 Only finished jobs count for job completion time (JCT) and queueing delay: the time until a failure isn't a completion time.
-Failed jobs are counted separately; the makespan includes them, because the cluster was busy with them.
+Failed jobs are counted separately; the makespan includes them, because the cluster was busy with them, and replicas of services.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def finished_jobs(run: RunRecord) -> list[JobRecord]:
 
 
 def failed_jobs(run: RunRecord) -> list[JobRecord]:
-    """The jobs that did not finish."""
-    return [job for job in run.jobs if job.status != "finished"]
+    """The jobs that did not finish, without replicas of services, which have no end of their own."""
+    return [job for job in run.jobs if job.status not in ("finished", "removed")]
 
 
 def figures(run: RunRecord) -> Figures:
@@ -73,7 +73,7 @@ def figures(run: RunRecord) -> Figures:
         cpu_utilisation=_cpu_utilisation(run, window),
         preemptions=sum(job.preemptions for job in run.jobs),
         finished=len(done),
-        failed=len(run.jobs) - len(done),
+        failed=len(failed_jobs(run)),
     )
 
 

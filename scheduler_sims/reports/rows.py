@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from scheduler_sims.reports.comparison import Comparison, Errors, Observed, PolicyComparison
+from scheduler_sims.reports.comparison import SIMULATED, Comparison, Errors, Observed, PolicyComparison
 from scheduler_sims.reports.formats import MISSING, correlation, count, percent, seconds, share
 from scheduler_sims.reports.metrics import Figures
 from scheduler_sims.reports.ranking import Standing
@@ -81,6 +81,19 @@ def standing_cells(standing: Standing) -> list[str]:
     """The cells for the columns STANDING_HEADINGS."""
     ratios = (MISSING if r is None else f"{r:.3f}" for r in (standing.predicted_ratio, standing.observed_ratio))
     return [count(standing.predicted_place), count(standing.observed_place), *ratios, percent(standing.error)]
+
+
+SERVICE_HEADINGS = ("service", "in time", "promised", "requests", "replica hours", "wanted")
+SERVICE_CAPTION = "inference services: requests that were answered in time"
+
+
+def service_rows(policy: PolicyComparison) -> Iterator[tuple[str, list[str]]]:
+    """For each run and service, the kind of run and the cells for the columns SERVICE_HEADINGS."""
+    for cluster, repeat, level in policy.services:
+        kind = "predicted" if cluster == SIMULATED else f"observed {repeat}"
+        hours = (f"{held_s / 3600:.2f}" for held_s in (level.replica_s, level.wanted_s))
+        shares = (f"{100 * part:.2f}%" for part in (level.in_time, level.promised))
+        yield kind, [level.service, *shares, count(level.requests), *hours]
 
 
 QUANTILE_HEADINGS = ("predicted", "observed", "difference", "error")

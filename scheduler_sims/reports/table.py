@@ -17,9 +17,12 @@ from scheduler_sims.reports.rows import (
     ERROR_HEADINGS,
     ERROR_MEANING,
     MAIN_COLUMNS,
+    SERVICE_CAPTION,
+    SERVICE_HEADINGS,
     STANDING_HEADINGS,
     error_cells,
     figure_rows,
+    service_rows,
     standing_caption,
     standing_cells,
 )
@@ -38,6 +41,8 @@ def render_comparison(comparison: Comparison) -> RenderableType:
         parts.append(error_table(comparison))
         if len(comparison.policies) > 1:
             parts.append(standing_table(comparison))
+    if any(policy.services for policy in comparison.policies):
+        parts.append(services_table(comparison))
     parts.extend(Text(f"failed: {line}", style="red") for line in failures(comparison))
     return Group(*parts)
 
@@ -80,6 +85,18 @@ def standing_table(comparison: Comparison) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for standing in standings(comparison):
         table.add_row(Text(standing.policy), *standing_cells(standing))
+    return table
+
+
+def services_table(comparison: Comparison) -> Table:
+    """For each policy and run, how well it served each inference service."""
+    table = _table(SERVICE_CAPTION)
+    table.add_column("policy", overflow="fold", min_width=16, max_width=24)
+    for heading in ("", *SERVICE_HEADINGS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for policy in comparison.policies:
+        for name, (kind, cells) in zip(_once(policy.policy), service_rows(policy), strict=False):
+            table.add_row(name, kind, *cells)
     return table
 
 

@@ -347,3 +347,34 @@ def test_the_module_answers_help() -> None:
         [sys.executable, "-m", "emugpu", "--help"], capture_output=True, check=True, env={**os.environ}
     )
     assert b"compare" in done.stdout
+
+
+SERVICES = "services: [{name: s, service_s: 1, slo_s: 4, within: 0.9, until_s: 100, requests: [{at_s: 0, per_s: 1}]}]\n"
+
+
+def test_services_are_in_the_table_the_page_and_the_files(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (inputs / "services.yaml").write_text(SERVICES, encoding="utf-8")
+    options = [
+        "--services",
+        str(inputs / "services.yaml"),
+        "--policy",
+        "fifo",
+        "--parquet",
+        "--out",
+        str(inputs / "out"),
+    ]
+    assert run(inputs, "simulate", *options) == 0
+    assert "inference services: requests that were answered in time" in capsys.readouterr().out
+    header, row = (inputs / "out" / "services.csv").read_text(encoding="utf-8").splitlines()
+    assert header == "policy,cluster,repeat,service,requests,in_time,promised,replica_s,wanted_s"
+    assert row.startswith("fifo,simulated,0,s,100.000000,")
+    assert (inputs / "out" / "services.parquet").exists()
+    assert "promised" in (inputs / "out" / "report.html").read_text(encoding="utf-8")
+    (level,) = json.loads((inputs / "out" / "summary.json").read_text(encoding="utf-8"))["policies"]["fifo"]["services"]
+    assert (level["service"], level["cluster"], level["requests"]) == ("s", "simulated", 100.0)
+
+
+def test_services_are_for_this_machine(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--services", "services.yaml", "--policy", "fifo", "--on", "kubernetes"]
+    assert run(inputs, "compare", *options) == 2
+    assert "--services: is for this machine" in capsys.readouterr().err

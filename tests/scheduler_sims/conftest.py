@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -79,10 +79,12 @@ def simulate(
     estimates: str = "oracle",
     seed: int = 0,
     leases: Leases | None = None,
+    until_s: Mapping[str, float] | None = None,
     **costs: float,
 ) -> Simulated:
-    """The finished run of `policy`."""
+    """The finished run of `policy`. `until_s`: when jobs leave that have no end of their own."""
     spec, specs = cluster_spec(nodes, **costs), job_specs(jobs)
+    specs = tuple(replace(each, until_s=(until_s or {}).get(each.job_id)) for each in specs)
     truth = WorkloadTruth(Workload("test", specs, ProfileTable.bundled()), spec)
     explained: list[tuple[float, str, str]] = []
     built = cluster(truth, spec.costs) if leases is None else cluster(truth, spec.costs, leases)

@@ -17,10 +17,13 @@ from scheduler_sims.reports.rows import (
     ERROR_MEANING,
     QUANTILE_CAPTION,
     QUANTILE_HEADINGS,
+    SERVICE_CAPTION,
+    SERVICE_HEADINGS,
     STANDING_HEADINGS,
     error_cells,
     figure_rows,
     quantile_rows,
+    service_rows,
     standing_caption,
     standing_cells,
 )
@@ -81,7 +84,7 @@ def headline_section(comparison: Comparison, colours: Mapping[str, str]) -> str:
     return (
         f"<section><h2>Result</h2><ul class='headline'>{sentences}</ul>"
         f"{_figures_table(comparison, colours)}{_errors_table(comparison, colours)}"
-        f"{_standings_table(comparison, colours)}</section>"
+        f"{_standings_table(comparison, colours)}{_services_table(comparison)}</section>"
     )
 
 
@@ -183,6 +186,15 @@ def _errors_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
     if not rows:
         return ""
     return _table(_head(["policy"], ALL_ERROR_HEADINGS), ["<tbody>", *rows, "</tbody>"], ERROR_CAPTION)
+
+
+def _services_table(comparison: Comparison) -> str:
+    """How well inference services were served; empty without services."""
+    rows = [
+        _row([policy.policy, kind], cells) for policy in comparison.policies for kind, cells in service_rows(policy)
+    ]
+    head = _head(["policy", ""], SERVICE_HEADINGS)
+    return _table(head, ["<tbody>", *rows, "</tbody>"], SERVICE_CAPTION) if rows else ""
 
 
 def _standings_table(comparison: Comparison, colours: Mapping[str, str]) -> str:
