@@ -31,7 +31,7 @@ def parallelism(whole: Callable[..., int], numbers: Numbers, place: str) -> Para
     Raises InputError if the row's GPUs aren't whole replicas, or if a replica has no microbatch.
     """
     tensor, pipeline = (whole(column, 1, least=1) for column in ("tensor_parallel", "pipeline_parallel"))
-    found = Parallelism(tensor, pipeline, whole("microbatches", 0, least=0))
+    found = Parallelism(tensor, pipeline, whole("microbatches", 0, least=1))
     each = numbers.gpus // numbers.nodes
     if each % tensor:
         problem = f"{tensor} GPUs of one node share each layer, and the {each} GPUs of a node are no multiple of it"

@@ -59,7 +59,7 @@ def test_a_program_ends_fails_or_is_invalid(kubectl: Kubectl) -> None:
     assert "spec.profiles.mine.memory.knots[1].batch" in reasons["Accepted"]["message"]
 
 
-def test_traced_programs_run_in_pods(tmp_path: Path) -> None:
+def test_traced_programs_run_in_pods(admin: Kubectl, tmp_path: Path) -> None:
     """The cluster has other GPUs than the example was traced for. Its profiles name those here, and how long they take isn't
     compared."""
     document = json.loads((EXAMPLE / "profiles.json").read_text(encoding="utf-8"))
@@ -77,7 +77,7 @@ def test_traced_programs_run_in_pods(tmp_path: Path) -> None:
         [
             *(sys.executable, "-m", "emugpu", "compare", str(workload), "--on", "kubernetes", "--no-calibration"),
             *("--profiles", str(profiles), "--program-files", str(EXAMPLE / "programs"), "--policy", "fifo"),
-            *("--out", str(out)),
+            *("--kubeconfig", str(admin.kubeconfig), "--out", str(out)),
         ],
         capture_output=True,
         text=True,
