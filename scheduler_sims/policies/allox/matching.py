@@ -4,7 +4,7 @@ A job that is k-th from the end of a machine's queue delays itself and the k-1 j
 wait until the machine is free (after R). So it adds R + k*p to the sum of completion times, independently of the rest of
 the queue, and the least sum is a minimum-cost bipartite matching of jobs with pairs (machine, k): Le et al., AlloX,
 EuroSys 2020, section 4; Horn 1973 and Bruno et al. 1974 for the underlying scheduling problem. The time that jobs have
-waited so far is a constant and left out. Only this file needs NumPy and SciPy.
+waited so far is a constant and left out. The solver is in levels.py.
 
 Example: one machine, free after R = 2, run times 3 and 5. The order 3, 5 costs (2 + 2*3) + (2 + 1*5) = 15, which is the
 sum of the completion times 5 and 10.
@@ -12,14 +12,13 @@ sum of the completion times 5 and 10.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, isfinite
+from math import isfinite
 
 from emulator_runtime.domain.errors import PolicyError
 
 _EARLIER = 1e-12
-_SHORT_FIRST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +30,12 @@ class Queue:
 
 
 def load_solver() -> None:
-    """Import NumPy and SciPy, which takes seconds on a busy machine, so that the first matching isn't late. Raises PolicyError if
-    they are missing."""
+    """Import NumPy, which takes seconds on a busy machine, so that the first matching isn't late. Raises PolicyError if it is
+    missing."""
     try:
-        import scipy.optimize  # noqa: F401
+        from scheduler_sims.policies.allox import levels  # noqa: F401
     except ImportError as error:
-        raise PolicyError("allox needs NumPy and SciPy: pip install 'emugpu[scheduler]'") from error
+        raise PolicyError("allox needs NumPy: pip install 'emugpu[scheduler]'") from error
 
 
 def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Sequence[float]]) -> list[Queue]:
@@ -46,103 +45,53 @@ def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Se
     on that kind, inf if it can't run there. A job that can run on no machine is in no queue. Raises PolicyError if the times
     are too large to add up.
 
-    Many matchings have the least sum, since jobs in the last positions can be exchanged. Two small terms break these ties, so
-    that noise in `ready_s` doesn't:
+    Many matchings have the least sum, since jobs that are equally far from the end of their queues can be exchanged. These ties
+    are broken here, so that noise in `ready_s` doesn't:
 
-    - A run time weighs less on machines that are free later (by up to 1e-6). So shorter jobs go to machines that are free
-      earlier, which leaves most room for future jobs; on equal machines this is shortest job first.
+    - Shorter jobs go to machines that are free earlier, which leaves most room for future jobs. Of machines that are free at
+      the same time, shorter jobs go to those where they start earlier. On equal machines this is shortest job first.
     - Of equal jobs the earlier one runs first: run times are multiplied by 1 + 1e-12 * j.
 
-    Remaining ties are up to SciPy's solver, which gets jobs and machines in the given order.
+    Remaining ties, between kinds of machine, are up to the solver, which gets jobs and kinds in the given order.
     """
-    jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in set(kinds))]
+    present = sorted(set(kinds))
+    jobs = [j for j in range(_width(run_s)) if any(isfinite(run_s[kind][j]) for kind in present)]
     if not jobs:
         return []
-    costs = {kind: [run_s[kind][j] * (1 + _EARLIER * i) for i, j in enumerate(jobs)] for kind in set(kinds)}
-    places = [
-        (machine, k)
-        for machine, most in enumerate(_most_positions(kinds, ready_s, costs, len(jobs)))
-        for k in range(1, most + 1)
-    ]
-    by_machine: dict[int, list[tuple[int, int]]] = {}
-    for place, column in _assign(places, kinds, ready_s, costs):
-        machine, k = places[place]
-        by_machine.setdefault(machine, []).append((k, jobs[column]))
-    return [
-        Queue(machine, tuple(job for _, job in sorted(queue, reverse=True)))
-        for machine, queue in sorted(by_machine.items())
-    ]
+    costs = [[run_s[kind][j] * (1 + _EARLIER * i) for i, j in enumerate(jobs)] for kind in present]
+    longest = (max(filter(isfinite, times)) for times in zip(*costs, strict=True))
+    if not isfinite(len(jobs) * (max(ready_s) + sum(longest))):
+        raise PolicyError("allox: estimated run times are too large to add up; give them in seconds")
+    machines = [sorted((m for m, of in enumerate(kinds) if of == kind), key=ready_s.__getitem__) for kind in present]
+    load_solver()
+    from scheduler_sims.policies.allox.levels import fill_levels
+
+    kind_of, counts = fill_levels(costs, [[ready_s[m] for m in of_kind] for of_kind in machines])
+    queues: list[Queue] = []
+    for number, times in enumerate(costs):
+        chosen = sorted((time, jobs[i]) for i, time in enumerate(times) if kind_of[i] == number)
+        queues += _queues(machines[number], ready_s, [job for _, job in chosen], counts[number])
+    return sorted(queues, key=lambda queue: queue.machine)
+
+
+def _queues(
+    machines: Sequence[int], ready_s: Sequence[float], jobs: Sequence[int], counts: Sequence[int]
+) -> Iterator[Queue]:
+    """The queues of machines of one kind, which are given in the order in which they get free. `jobs`: shortest first; `counts`:
+    how many of them are the last in a queue, the last but one, and so on.
+
+    Example: two free machines, jobs a, b, c, counts 2 and 1: a then c, and b.
+    """
+    queues: list[list[int]] = [[] for _ in machines]
+    lengths = [sum(count > position for count in counts) for position in range(len(machines))]
+    first = 0
+    for count in reversed(counts):
+        places = sorted(range(count), key=lambda position: (ready_s[machines[position]], lengths[position]))
+        for position, job in zip(places, jobs[first : first + count], strict=True):
+            queues[position].append(job)
+        first += count
+    return (Queue(machine, tuple(queue)) for machine, queue in zip(machines, queues, strict=True) if queue)
 
 
 def _width(run_s: Mapping[int, Sequence[float]]) -> int:
     return max((len(times) for times in run_s.values()), default=0)
-
-
-def _assign(
-    places: Sequence[tuple[int, int]],
-    kinds: Sequence[int],
-    ready_s: Sequence[float],
-    costs: Mapping[int, Sequence[float]],
-) -> list[tuple[int, int]]:
-    """Pairs (index of a place, job column) of least cost. Infeasible pairs cost inf, which the solver never takes."""
-    load_solver()
-    import numpy as np
-    from scipy.optimize import linear_sum_assignment
-
-    times = {kind: np.array(of_jobs) for kind, of_jobs in costs.items()}
-    with np.errstate(over="ignore"):
-        latest = max(ready_s) or 1.0
-        rows = [
-            ready_s[machine] + (k - _SHORT_FIRST * ready_s[machine] / latest) * times[kinds[machine]]
-            for machine, k in places
-        ]
-        matrix = np.array(rows)
-        possible = np.array([np.isfinite(times[kinds[machine]]) for machine, _ in places])
-        if not np.isfinite(matrix[possible].sum()):
-            raise PolicyError("allox: estimated run times are too large to add up; give them in seconds")
-    row, column = linear_sum_assignment(matrix)
-    return list(zip(row.tolist(), column.tolist(), strict=True))
-
-
-def _most_positions(
-    kinds: Sequence[int], ready_s: Sequence[float], costs: Mapping[int, Sequence[float]], jobs: int
-) -> list[int]:
-    """The maximum queue length of each machine in an optimal matching; it removes most of the n * m positions.
-
-    The first job of a queue of length L, with run time p, counts L times. At the front of the queue (length L') of a machine
-    of the same kind that is free d later it would count L' + 1 times, so an optimum has L' >= L - 1 - d/p. With the shortest
-    p, and d = 0 for machines that are free earlier, a queue of length L implies this number of jobs in other queues.
-
-    Example: 10 jobs, two equal machines, both free (d = 0): L + (L - 1) <= 10, so no queue is longer than 5.
-    """
-    most = []
-    for machine, kind in enumerate(kinds):
-        shortest = min(costs[kind])
-        if shortest == inf:
-            most.append(0)
-            continue
-        later = [ready_s[m] - ready_s[machine] for m, other in enumerate(kinds) if other == kind and m != machine]
-        heads = [_in_jobs(d, shortest, jobs) for d in later]
-        most.append(_longest(heads, jobs))
-    return most
-
-
-def _in_jobs(later_s: float, shortest_s: float, jobs: int) -> int:
-    """`later_s` in units of the shortest job, rounded up, at most `jobs`."""
-    if later_s <= 0:
-        return 0
-    if later_s >= jobs * shortest_s:
-        return jobs
-    return ceil(later_s / shortest_s + 1e-9)
-
-
-def _longest(heads: Sequence[int], jobs: int) -> int:
-    """The largest L with L + sum(max(0, L - 1 - head)) <= jobs, by bisection."""
-    low, high = 1, jobs
-    while low < high:
-        middle = (low + high + 1) // 2
-        if middle + sum(max(0, middle - 1 - head) for head in heads) <= jobs:
-            low = middle
-        else:
-            high = middle - 1
-    return low
