@@ -211,6 +211,7 @@ def test_products_of_sparse_matrices_are_described_checked_and_take_time(program
     print([
         sparse.cusparseCreateDnVec(byref(b), long(4), None, 99),
         sparse.cusparseCreateCsr(byref(b), long(1), long(1), long(1), None, None, None, 9, 2, 0, 0),
+        sparse.cusparseCreateDnMat(byref(b), long(1 << 32), long(1 << 31), long(1 << 32), None, 0, 1),
     ])
     print([
         sparse.cusparseDestroySpMat(a),
@@ -221,7 +222,7 @@ def test_products_of_sparse_matrices_are_described_checked_and_take_time(program
     print(sparse.cusparseGetErrorString(10).decode(), sparse.cusparseGetErrorString(-1).decode())
     """
     assert program(code).splitlines() == [
-        "0 0", "0 True", "[3, 1]", "[3, 3]", "[10, 3]", "[0, 3, 0, 1]", "not supported unknown error",
+        "0 0", "0 True", "[3, 1]", "[3, 3]", "[10, 3, 0]", "[0, 3, 0, 1]", "not supported unknown error",
     ]  # fmt: skip
 
 

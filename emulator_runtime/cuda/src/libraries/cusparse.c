@@ -23,7 +23,7 @@ typedef struct {
     int pointer_mode;
 } sparse_handle;
 
-/* Of a vector, `columns` is 1. `elements`: those that are stored, of each matrix of a batch. */
+/* Of a vector, `columns` is 1. `elements`: those that a sparse one stores, of each matrix of a batch. */
 typedef struct {
     int64_t rows, columns, elements;
     int type;
@@ -183,7 +183,7 @@ EMU_EXPORT cusparse_status cusparseSpMatGetSize(const void *description, int64_t
 EMU_EXPORT cusparse_status cusparseCreateDnMat(
     void **description, int64_t rows, int64_t columns, int64_t leading, void *values, int type, int order) {
     (void)leading, (void)values, (void)order;
-    return describe(DENSE_MATRIX, description, (matrix){rows, columns, rows * columns, type, 1, 0});
+    return describe(DENSE_MATRIX, description, (matrix){rows, columns, 0, type, 1, 0});
 }
 
 EMU_EXPORT cusparse_status cusparseDestroyDnMat(const void *description) {
@@ -201,7 +201,7 @@ EMU_EXPORT cusparse_status cusparseDnMatSetStridedBatch(void *description, int b
 
 EMU_EXPORT cusparse_status cusparseCreateDnVec(void **description, int64_t elements, void *values, int type) {
     (void)values;
-    return describe(DENSE_VECTOR, description, (matrix){elements, 1, elements, type, 1, 0});
+    return describe(DENSE_VECTOR, description, (matrix){elements, 1, 0, type, 1, 0});
 }
 
 EMU_EXPORT cusparse_status cusparseDestroyDnVec(const void *description) {
@@ -244,7 +244,7 @@ static cusparse_status multiply(const void *handle, const product *product) {
         .name = product->name,
         .precision = a->type == 1 || a->type == 5 ? EMU_FP64 : EMU_FP32,
         .flops = (is_complex(a->type) ? 8 : 2) * (double)a->elements * columns * batch,
-        .bytes = batch * ((double)a->elements * (bytes + a->index_bytes + columns * bytes) + 2 * (double)product->c->elements * bytes),
+        .bytes = batch * ((double)a->elements * (bytes + a->index_bytes + columns * bytes) + 2 * (double)product->c->rows * columns * bytes),
     };
     return emu_launch(stream, &work) == EMU_OK ? CUSPARSE_SUCCESS : CUSPARSE_EXECUTION_FAILED;
 }

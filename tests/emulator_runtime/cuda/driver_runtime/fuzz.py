@@ -12,6 +12,8 @@ from typing import Any
 from cuda_calls import byref, c_uint64, ctypes, cuda, driver, register
 
 SCRATCH = 1 << 16
+INPUT = 2048
+"""Bytes: as many as the largest structure that a function reads has, cudaDeviceProp."""
 LARGE = (1 << 44, (1 << 63) - 1, (1 << 64) - 1)
 
 # o: output, i: number, s: bytes, r: a few, b: input (numbers), p: array of pointers, f: function, t: text, a digit: itself.
@@ -105,18 +107,14 @@ class Fuzzer:
         self.handles = {kind: [0, 1, 2, 4711, (1 << 64) - 8] for kind in HANDLES}
         self.handles["K"] += register("one", "two", "three")
         self.scratch = [ctypes.create_string_buffer(SCRATCH) for _ in range(8)]
-        self.inputs = [(ctypes.c_int * 64)(*(self.random.randrange(4) for _ in range(64))) for _ in range(32)]
-        self.inputs += [
-            (ctypes.c_int * 64)(),
-            (ctypes.c_int * 64)(1, 0, 1, 0),
-            (ctypes.c_int * 64)(1, 0, 3),
-            (ctypes.c_int * 64)(1, 1, 1, 32, 1, 1),
-        ]
+        numbers = ctypes.c_int * (INPUT // 4)
+        self.inputs = [numbers(*(self.random.randrange(4) for _ in range(64))) for _ in range(32)]
+        self.inputs += [numbers(), numbers(1, 0, 1, 0), numbers(1, 0, 3), numbers(1, 1, 1, 32, 1, 1)]
         for each in self.inputs:  # what some structures have at these places are pointers
             for position in (*range(4, 6), *range(8, 12), *range(20, 22)):
                 each[position] = 0
-        ptx = ctypes.create_string_buffer(b".version 8.0\n.entry one(){}")
-        self.inputs += [ptx, ctypes.create_string_buffer(bytes.fromhex("50ed55ba") + bytes(60))]
+        ptx = ctypes.create_string_buffer(b".version 8.0\n.entry one(){}", INPUT)
+        self.inputs += [ptx, ctypes.create_string_buffer(bytes.fromhex("50ed55ba"), INPUT)]
         self.pointers = (ctypes.c_void_p * 4)(*map(ctypes.addressof, self.scratch[:4]))
         self.texts = [ctypes.c_char_p(text) for text in (b"", b"one", b"cuMemAlloc", b"cuNever", b"0000:01:00.0")]
         self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)

@@ -6,17 +6,16 @@
 #include <unistd.h>
 
 bool emu_memory_reachable(const void *address, size_t bytes) {
-    const char *next = address;
-    const char *end = next + bytes;
-    if (address == NULL || (uintptr_t)end < (uintptr_t)next) {
+    uintptr_t next = (uintptr_t)address, end = next + bytes;
+    if (address == NULL || end < next) {
         return false;
     }
     do { /* memory that was mapped in pieces side by side is one range */
         emu_memory_info info;
-        if (!emu_memory_find(next, &info) || info.kind == EMU_MEMORY_RESERVED) {
+        if (!emu_memory_find((const void *)next, &info) || info.kind == EMU_MEMORY_RESERVED) {
             return false;
         }
-        next = (const char *)info.base + info.bytes;
+        next = (uintptr_t)info.base + info.bytes;
     } while (next < end);
     return true;
 }
