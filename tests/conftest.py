@@ -49,6 +49,7 @@ SLOW = frozenset(
         "emulator_runtime/cuda/test_math_fuzz.py",
         "emulator_runtime/cuda/test_nccl_membership.py",
         "emulator_runtime/cuda/test_redirect.py",
+        "emulator_runtime/cuda/test_sanitized.py",
         "operators/api/test_api_pages.py",
         "operators/scheduling/test_scheduling_gangs.py",
         "operators/scheduling/test_scheduling_kills.py",
