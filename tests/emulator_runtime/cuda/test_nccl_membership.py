@@ -193,6 +193,7 @@ report(
     peer=comm.start("ncclSend", buffer, 1, INT32, -1),
     count=comm.start("ncclAllReduce", buffer, buffer, 2**63, INT32, SUM),
     null=comm.start("ncclAllReduce", None, buffer, 1, INT32, SUM),
+    end=comm.start("ncclAllReduce", ctypes.c_void_p(2**64 - 4), buffer, 1, INT32, SUM),
     group=nccl.ncclGroupEnd(),
     destroyed=[nccl.ncclCommDestroy(comm.handle), nccl.ncclCommDestroy(comm.handle), nccl.ncclCommDestroy(None)],
     after=comm.start("ncclAllReduce", buffer, buffer, 1, INT32, SUM),

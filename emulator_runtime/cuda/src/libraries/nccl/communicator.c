@@ -458,12 +458,14 @@ ncclResult_t communicator_join_virtual(communicator *comm, const communicator *p
 
 /* Whether all of it is memory that this process may touch. Memory that is mapped piece by piece has several allocations. */
 static bool accessible(const void *address, size_t bytes) {
-    const char *at = address, *end = at + bytes;
+    uintptr_t at = (uintptr_t)address, end = at + bytes;
+    if (end < at)
+        return false;
     emu_memory_info info;
     while (at < end) {
-        if (!emu_memory_find(at, &info) || info.kind == EMU_MEMORY_RESERVED)
+        if (!emu_memory_find((const void *)at, &info) || info.kind == EMU_MEMORY_RESERVED)
             return false;
-        const char *next = (const char *)info.base + info.bytes;
+        uintptr_t next = (uintptr_t)info.base + info.bytes;
         if (next <= at)
             return false;
         at = next;
