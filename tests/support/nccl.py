@@ -282,12 +282,12 @@ def start_ranks(
     ]
 
 
-def results(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+def results(processes: Sequence[subprocess.Popen[str]], most_s: float = _PROGRAM_S) -> list[dict[str, Any]]:
     """What each rank reported; an empty one if it didn't. Fails with what a rank wrote if it ended with an error."""
     found = []
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=_PROGRAM_S)
+            output, errors = process.communicate(timeout=most_s)
             lines = [line for line in output.splitlines() if line.startswith("RESULT ")]
             assert process.returncode <= 0, f"rank ended with {process.returncode}: {errors}"
             found.append(json.loads(lines[-1].removeprefix("RESULT ")) if lines else {})

@@ -52,7 +52,7 @@ def libraries() -> Path:
 def run_core(libraries: Path, tmp_path: Path) -> Callable[..., str]:
     """`run_core(code, **settings)`: what the program prints; `core`, a Core, is at its hands. `expect`: its exit status."""
 
-    def run(code: str, *, expect: int = 0, text: str | None = None, **settings: object) -> str:
+    def run(code: str, *, expect: int = 0, text: str | None = None, timeout_s: float = 60, **settings: object) -> str:
         file = tmp_path / "settings"
         file.write_text(text if text is not None else settings_text(**settings), encoding="utf-8")
         environment = os.environ | {
@@ -62,7 +62,12 @@ def run_core(libraries: Path, tmp_path: Path) -> Callable[..., str]:
         }
         program = "from core_calls import *\ncore = Core()\n" + textwrap.dedent(code)
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=False
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=timeout_s,
+            check=False,
         )
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -12,8 +12,10 @@ import pytest
 from emulator_runtime.cuda.families import FAMILIES, SOURCES
 
 CALLS = int(os.environ.get("EMUGPU_FUZZ_CALLS", "20000"))
+MOST_S = 60 + CALLS / 1000
 
 
+@pytest.mark.timeout(60 + MOST_S)
 @pytest.mark.parametrize(
     ("family", "soname"),
     [("cublas", "libcublas.so.13"), ("cublaslt", "libcublasLt.so.13"), ("cudnn", "libcudnn.so.9")],
@@ -32,6 +34,7 @@ def test_any_call_is_answered(run_core: Callable[..., str], family: str, soname:
         """,
         warp=1,
         log=0,
+        timeout_s=MOST_S,
     )
     answers: dict[int, int] = ast.literal_eval(printed.splitlines()[0])
     assert sum(answers.values()) == CALLS
