@@ -30,7 +30,7 @@ cudaDeviceCanAccessPeer oii;cudaDeviceGetP2PAttribute oiii;cudaDeviceEnablePeerA
 cudaProfilerStart;cudaProfilerStop;cudaGetLastError
 cudaPeekAtLastError;cudaDriverGetVersion o;cudaMalloc >As;cudaMallocManaged >Asi
 cudaMallocPitch >Aosr;cudaFree A;cudaHostAlloc >Asi;cudaMallocHost >As;cudaFreeHost A;cudaHostUnregister A
-cudaHostGetDevicePointer >Ai;cudaMemGetInfo oo
+cudaHostGetDevicePointer >AAi;cudaMemGetInfo oo
 cudaPointerGetAttributes oA;cudaDeviceGetDefaultMemPool >Pi;cudaDeviceGetMemPool >Pi
 cudaDeviceSetMemPool iP;cudaMemPoolCreate >Pb
 cudaMemPoolDestroy P;cudaMemPoolGetAttribute Pio;cudaMemPoolSetAttribute Pib
@@ -69,7 +69,7 @@ cuCtxPushCurrent_v2 C;cuCtxPopCurrent_v2 >C;cuCtxSetCurrent C;cuCtxGetCurrent >C
 cuCtxGetApiVersion Co;cuCtxSynchronize;cuCtxGetLimit oi
 cuCtxSetLimit is;cuCtxEnablePeerAccess Ci;cuCtxDisablePeerAccess C
 cuMemAlloc_v2 >As;cuMemAllocManaged >Asi;cuMemAllocPitch_v2 >Aosri;cuMemFree_v2 A;cuMemHostAlloc >Asi;cuMemFreeHost A
-cuMemHostUnregister A;cuMemHostGetDevicePointer_v2 >Ai
+cuMemHostUnregister A;cuMemHostGetDevicePointer_v2 >AAi
 cuMemGetInfo_v2 oo;cuMemGetAddressRange_v2 ooA;cuPointerGetAttribute oiA
 cuPointerGetAttributes 1bpA;cuPointerSetAttribute biA;cuMemPoolCreate >Pb;cuMemPoolDestroy P;cuMemPoolGetAttribute Pio
 cuMemAllocAsync >AsS;cuMemFreeAsync AS;cuMemAddressReserve >Ass00;cuMemAddressFree As;cuMemCreate >Vsb0;cuMemRelease V
