@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator_runtime.domain.errors import InputError, PolicyError
-from emulator_runtime.domain.units import to_s
+from emulator_runtime.domain.units import MAX_SECONDS, to_s
 from emulator_runtime.timing.host import monotonic_ns
 from scheduler_sims.clusters.base import Cluster
 from scheduler_sims.clusters.local import LocalCluster, LocalOptions
@@ -24,8 +24,8 @@ from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.loop.strategies import Explain, Listeners, Progress
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.record import RunRecord
-from scheduler_sims.services.levels import service_levels
 from scheduler_sims.services.service import Service
+from scheduler_sims.services.service_levels import service_levels
 from scheduler_sims.services.services_file import load_services, with_replicas
 
 
@@ -78,23 +78,25 @@ class Experiment:
         """The same experiment with the replicas of the inference services in a file among the jobs. Raises InputError."""
         found = load_services(services_path, self.workload.profiles.catalogue)
         services = tuple(each.stretched(stretch) for each in found)
+        if (latest_s := max(each.until_s for each in services)) > MAX_SECONDS:
+            raise InputError("--stretch", f"{stretch:g} takes services to {latest_s:g} s, beyond {MAX_SECONDS:g} s")
         workload = with_replicas(self.workload, services, self.spec, str(services_path))
         return replace(self.of(workload, self.spec, self.known), services=services)
 
     def in_pods(self) -> Experiment:
         """The same experiment with jobs as pods run them: their GPUs exchange gradients, and only elastic jobs may change their
         batch size."""
-        return replace(self.of(self.workload.exchanging(), self.spec, self.known), as_pods=True)
+        return replace(self.of(self.workload.exchanging(), self.spec, self.known), as_pods=True, services=self.services)
 
     def on(self, spec: ClusterSpec) -> Experiment:
         """The same experiment on a cluster that differs only in node names and costs."""
-        return replace(self.of(self.workload, spec, self.known), as_pods=self.as_pods)
+        return replace(self.of(self.workload, spec, self.known), as_pods=self.as_pods, services=self.services)
 
     def described(self, workload: str, cluster: str, clock: str, stretch: float) -> dict[str, Any]:
         """The inputs, for a report's header and the summary; `workload` and `cluster` are display names."""
         return {
             "workload": workload,
-            "jobs": len(self.workload.jobs),
+            "jobs": sum(job.until_s is None for job in self.workload.jobs),
             "cluster": cluster,
             "nodes": len(self.spec.nodes),
             "gpus": self.spec.gpus,
@@ -103,9 +105,13 @@ class Experiment:
             "estimates": self.known[0],
             "seed": self.known[1],
             **({"failures": str(self.spec.failures)} if self.spec.failures else {}),
-            **({"services": ", ".join(each.name for each in self.services)} if self.services else {}),
+            **({"services": self._services_described()} if self.services else {}),
             "costs": {name: f"{value:g} s" for name, value in asdict(self.spec.costs).items() if value} or "none",
         }
+
+    def _services_described(self) -> str:
+        replicas = sum(job.until_s is not None for job in self.workload.jobs)
+        return f"{', '.join(each.name for each in self.services)}: {replicas} replicas over time"
 
     def check_policies(self, texts: Sequence[str]) -> dict[str, str]:
         """Display names of `--policy` values: their names, or the whole value if two classes have the same name.
@@ -130,7 +136,8 @@ class Experiment:
         record = self._run(policy, lambda: cluster, 0, progress, explain)
         if self.spec.failures is None:
             return record
-        interruptions = tuple(cluster.interruptions)
+        replicas = {job.job_id for job in self.workload.jobs if job.until_s is not None}  # they lose no training
+        interruptions = tuple(one for one in cluster.interruptions if one.job_id not in replicas)
         jobs, lost_gpu_s = {one.job_id for one in interruptions}, sum(one.lost_gpu_s for one in interruptions)
         note = (
             f"nodes went away: runs interrupted: {len(interruptions)}, jobs: {len(jobs)}, GPU-hours lost since their "
@@ -189,6 +196,6 @@ class Experiment:
             host_spans=tuple(loop.books.host_spans),
             policy_s=to_s(loop.policy_ns),
         )
-        levels = service_levels(record, self.services, self.spec.costs.start_s)
+        levels = service_levels(record, self.services, self.spec.costs)
         missed = (f"{cluster.name}: {level}" for level in levels if level.in_time < level.promised)
         return replace(record, services=levels, notes=(*notes, *missed))

@@ -50,7 +50,7 @@ class Grow:
     def _gain(self, view: ClusterView, job: JobView, gpus: int) -> float:
         """What one more GPU adds to the job's speed, as a multiple of that with the least GPUs."""
         numbers = job.configurations[0].gpu_range
-        if gpus + 1 not in numbers:
+        if gpus + 1 not in numbers:  # also where numbers come in steps, such as whole replicas
             return 0.0
         least, now, more = (
             view.estimates.rate(job, FreeSpace.empty(view).place(job.configurations[0].with_gpus(number)))

@@ -16,36 +16,39 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class GpuRange:
     """GPUs and nodes of a row: as submitted, and the range that a policy may choose from."""
 
     gpus: int
     nodes: int
     least: int
     most: int
+    node_range: range
 
 
-def parallelism(whole: Callable[..., int], numbers: Numbers, place: str) -> Parallelism:
+def parallelism(whole: Callable[..., int], gpu_range: GpuRange, place: str) -> Parallelism:
     """How the model is divided. `whole(column, default, least=)`: a whole number of the row; `place`: the row.
 
     Raises InputError if the row's GPUs aren't whole replicas, or if a replica has no microbatch.
     """
     tensor, pipeline = (whole(column, 1, least=1) for column in ("tensor_parallel", "pipeline_parallel"))
-    found = Parallelism(tensor, pipeline, whole("microbatches", 0, least=1))
-    each = numbers.gpus // numbers.nodes
+    divided = Parallelism(tensor, pipeline, whole("microbatches", 0, least=1))
+    each = gpu_range.gpus // gpu_range.nodes
     if each % tensor:
         problem = f"{tensor} GPUs of one node share each layer, and the {each} GPUs of a node are no multiple of it"
         raise InputError(f"{place}: tensor_parallel", problem)
-    for column, gpus in (("num_gpus", numbers.gpus), ("min_gpus", numbers.least), ("max_gpus", numbers.most)):
-        if gpus % found.gpus:
+    for column, gpus in (("num_gpus", gpu_range.gpus), ("min_gpus", gpu_range.least), ("max_gpus", gpu_range.most)):
+        if gpus % divided.gpus:
             problem = (
                 f"{gpus} GPUs are no multiple of a replica's {tensor} x {pipeline} (tensor_parallel, pipeline_parallel)"
             )
             raise InputError(f"{place}: {column}", problem)
-    if found.microbatches and found.microbatches * found.gpus < numbers.most:
-        replicas = numbers.most // found.gpus
-        problem = (
-            f"{found.microbatches} are too few for {replicas} replicas of {found.gpus} GPUs; each needs at least one"
-        )
+    for column, gpus in (("min_gpus", gpu_range.least), ("max_gpus", gpu_range.most)):
+        if tensor > 1 and all(gpus % (nodes * tensor) for nodes in gpu_range.node_range):
+            problem = f"{gpus} GPUs can't be split over {list(gpu_range.node_range)} nodes with {tensor} for each layer on one"
+            raise InputError(f"{place}: {column}", problem)
+    if divided.microbatches and divided.microbatches * divided.gpus < gpu_range.most:
+        replicas = gpu_range.most // divided.gpus
+        problem = f"{divided.microbatches} are too few for {replicas} replicas of {divided.gpus} GPUs; each needs at least one"
         raise InputError(f"{place}: microbatches", problem)
-    return found
+    return divided

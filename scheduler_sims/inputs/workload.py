@@ -390,7 +390,7 @@ class _Row:
         nodes, gpus = self._nodes(), self._whole("num_gpus", 1, least=1)
         gpu_range, node_range = self._gpu_range()
         elastic = any(self._text(column) for column in _ELASTIC)
-        numbers = parallel_columns.Numbers(gpus, nodes, gpu_range.start, gpu_range[-1])
+        numbers = parallel_columns.GpuRange(gpus, nodes, gpu_range.start, gpu_range[-1], node_range)
         parallelism = parallel_columns.parallelism(self._whole, numbers, self.place)
         if isinstance(work, ModelWork):
             largest = replace(work, batch_size=ceil(work.batch_size * gpus / gpu_range.start))

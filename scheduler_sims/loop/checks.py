@@ -66,8 +66,8 @@ def _check_gang(configuration: Configuration, job_id: str, allocation: Allocatio
     if count not in configuration.task_range:
         raise PlanRefusedError(
             job_id,
-            f"the plan gives job {job_id!r} {count} tasks; its configuration {configuration.name} has "
-            f"{configuration.min_tasks}, all of them or none",
+            f"the plan gives job {job_id!r} {count} tasks; its configuration {configuration.name} has {_range(configuration)}, "
+            "all of them or none",
         )
     if count == 1:
         return
@@ -81,6 +81,11 @@ def _check_gang(configuration: Configuration, job_id: str, allocation: Allocatio
             f"the plan gives the tasks of job {job_id!r} different CPUs or memory; the slowest sets the pace, so give "
             "all of them the same",
         )
+
+
+def _range(configuration: Configuration) -> str:
+    tasks = configuration.task_range
+    return f"{tasks[0]} to {tasks[-1]}" if len(tasks) > 1 else str(tasks[0])
 
 
 def _resized(configuration: Configuration, job_id: str, allocation: Allocation) -> Configuration:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
 from types import MappingProxyType
 
 from emulator_runtime.domain.errors import ClusterError, EmuGpuError, InputError, PolicyError
@@ -33,6 +32,7 @@ from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.changes import Change, Division, difference
 from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_types
 from scheduler_sims.loop.ledger import Ledger
+from scheduler_sims.loop.stated_ends import StatedEnds
 from scheduler_sims.loop.strategies import ALL_JOBS_ENDED, PATIENCE_S, Decision, Ending, Listeners
 from scheduler_sims.loop.wakes import Wakes, next_wake_ns
 from scheduler_sims.record import LagAccount
@@ -77,10 +77,7 @@ class SchedulerLoop:
         self._at_once = Counter(job.submit_s for job in jobs)
         self.books.waiting.sort(key=lambda job: (self._arrival_ns(job), job.submit_s, job.row), reverse=True)
         self._next_arrival: tuple[JobSpec, int] | None = None
-        self._leaves: list[tuple[int, str]] = []
-        """A heap of the jobs that leave at a stated time (JobSpec.until_s), with that time."""
-        self._leaving: set[str] = set()
-        """Those of them whose time has come and that still hold resources."""
+        self._stated_ends = StatedEnds()
         self._jobs_view = MappingProxyType(self.books.views)
         self._ledger = Ledger.of(spec)
         self._first_nodes = [node.name for node in spec.nodes]
@@ -144,7 +141,7 @@ class SchedulerLoop:
 
     def _absorb_until(self, end_ns: int) -> None:
         while self._cluster.now_ns() < end_ns and not (self._ending.endless and self._over()):
-            coming = [time_ns for time_ns in (self._next_submit(), self._next_leave()) if time_ns is not None]
+            coming = [time_ns for time_ns in (self._next_submit(), self._stated_ends.next_ns) if time_ns is not None]
             self._absorb(self._cluster.wait(min([end_ns, *coming])))
 
     def _next_submit(self) -> int | None:
@@ -155,16 +152,13 @@ class SchedulerLoop:
             self._next_arrival = job, self._arrival_ns(job)
         return self._next_arrival[1]
 
-    def _next_leave(self) -> int | None:
-        return self._leaves[0][0] if self._leaves else None
-
     def _arrival_ns(self, job: JobSpec) -> int:
         """When the loop learns of a submission: jobs of one instant together, `serial_submit_s` later for each further job."""
         others = max(0, self._at_once[job.submit_s] - 1)
         return to_ns(job.submit_s) + to_ns(self._costs.submit_s + self._costs.serial_submit_s * others)
 
     def _next_deadline(self) -> int | None:
-        times = (self._next_submit(), self._next_leave(), self._wake_ns, self._retry_ns)
+        times = (self._next_submit(), self._stated_ends.next_ns, self._wake_ns, self._retry_ns)
         deadlines = [time_ns for time_ns in times if time_ns is not None]
         return min(deadlines) if deadlines else None
 
@@ -176,10 +170,8 @@ class SchedulerLoop:
             job = self.books.waiting.pop()
             self.books.submit(job)
             self._changed(job.job_id, "submitted")
-            if job.until_s is not None:
-                heappush(self._leaves, (to_ns(job.until_s), job.job_id))
-        while self._leaves and self._leaves[0][0] <= now_ns:
-            self._leave(heappop(self._leaves)[1], now_ns)
+            self._stated_ends.enter(job)
+        self._end_stated(now_ns)
         if self._wake_ns is not None and self._wake_ns <= now_ns:
             self._wake_ns = None
             self._triggers.add("wake")
@@ -228,23 +220,19 @@ class SchedulerLoop:
         self._stop([job_id for job_id, allocation in held.items() if not names.issuperset(allocation.nodes)])
         self._triggers.add(str(Happening.NODES))
 
-    def _leave(self, job_id: str, now_ns: int) -> None:
-        """The time of a job has come: one that waits has left, one that runs is stopped."""
-        view = self.books.views.get(job_id)
-        if view is None:
-            return
-        self._leaving.add(job_id)
-        if view.queued:
-            self._released(Event(now_ns, Happening.STOPPED, job_id, view.row, view.steps_done))
-        else:
-            self._stop([job_id])
+    def _end_stated(self, now_ns: int) -> None:
+        """Of the jobs whose time has come, those that wait have left, and those that run are stopped."""
+        present = [
+            view for job_id in self._stated_ends.due(now_ns) if (view := self.books.views.get(job_id)) is not None
+        ]
+        for view in present:
+            if view.queued:
+                self._released(Event(now_ns, Happening.STOPPED, view.job_id, view.row, view.steps_done))
+        self._stop([view.job_id for view in present if not view.queued])
 
     def _released(self, event: Event) -> None:
         """A run has ended: release its resources."""
-        if event.job_id in self._leaving:
-            self._leaving.remove(event.job_id)
-            if event.what is not Happening.FAILED:
-                event = replace(event, what=Happening.REMOVED)
+        event = self._stated_ends.settled(event)
         view = self.books.views[event.job_id]
         allocation = view.allocation
         gained = event.what is not Happening.STOPPED or event.steps_done > view.steps_done
@@ -262,7 +250,7 @@ class SchedulerLoop:
     def _interrupted(self, event: Interrupted, *, gained: bool) -> None:
         """Raises ClusterError for a job that would never end, because its nodes fail more often than it writes checkpoints."""
         self._wasted_runs[event.job_id] = 0 if gained else self._wasted_runs[event.job_id] + 1
-        if self._wasted_runs[event.job_id] > MAX_LOST_RUNS:
+        if self._wasted_runs[event.job_id] > MAX_LOST_RUNS and self.books.specs[event.job_id].until_s is None:
             problem = (
                 f"job {event.job_id!r} was interrupted {MAX_LOST_RUNS} times in a row before it had a new checkpoint"
             )

@@ -187,9 +187,11 @@ def _successors(job: JobRow, at_s: float, places: Iterable[str], spans: Iterable
 def sentences(one: Explanation) -> list[str]:
     """The history in words, a line for each time and fact."""
     job = one.job
-    part = f", {one.waited_s / job.jct_s:.0%} of its JCT" if job.jct_s > 0 else ""
+    replica = job.status == "removed"
+    part = f", {one.waited_s / job.jct_s:.0%} of its {'time' if replica else 'JCT'}" if job.jct_s > 0 else ""
+    ended = "left, since it wasn't needed any more," if replica else job.status
     lines = [
-        f"{job.job_id} of {job.user}, {job.policy} on the {job.cluster} cluster: {job.status} after {seconds(job.jct_s)} s; "
+        f"{job.job_id} of {job.user}, {job.policy} on the {job.cluster} cluster: {ended} after {seconds(job.jct_s)} s; "
         f"it waited {seconds(one.waited_s)} s{part}"
     ]
     for each in one.history:

@@ -58,9 +58,9 @@ class Service:
             yield begin_s, end_s, per_s
 
     def stretched(self, factor: float) -> Service:
-        """The same phases on a longer (above 1) or shorter time line, with as many requests a second."""
+        """The same phases on a longer (above 1) or shorter time line, with as many requests a second, each as long as before."""
         requests = tuple((begin_s * factor, per_s) for begin_s, per_s in self.requests)
-        return replace(self, requests=requests, until_s=self.until_s * factor)
+        return replace(self, requests=requests, until_s=self.until_s * factor, react_s=self.react_s * factor)
 
     def replicas(self, first_row: int) -> list[JobSpec]:
         """A job for each time that a replica is there. The one that came last leaves first.
@@ -70,9 +70,10 @@ class Service:
         jobs: list[JobSpec] = []
         since: list[float] = []
         for begin_s, end_s, per_s in self._wanted():
-            while len(since) > self.needs(per_s):
+            wanted = self.needs(per_s)
+            while len(since) > wanted:
                 jobs.append(self._replica(len(since), since.pop(), begin_s))
-            since += [begin_s] * (self.needs(per_s) - len(since))
+            since += [begin_s] * (wanted - len(since))
             if end_s == self.until_s:
                 jobs += [self._replica(number, start_s, end_s) for number, start_s in enumerate(since, 1)]
         jobs.sort(key=lambda job: job.submit_s)
@@ -92,7 +93,7 @@ class Service:
         """Its work is a step longer than its time, so that it never ends by itself."""
         steps = max(1, round((until_s - start_s) / _STEP_S))
         return JobSpec(
-            job_id=f"{self.name}/{number}@{start_s:g}",
+            job_id=f"{self.name}/{number}@{start_s:.9f}".rstrip("0").rstrip("."),
             user=self.name,
             submit_s=start_s,
             steps=steps + 1,

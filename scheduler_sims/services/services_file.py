@@ -56,15 +56,16 @@ def with_replicas(workload: Workload, services: Sequence[Service], cluster: Clus
 
     Raises InputError for a replica that fits no node of the cluster or has the name of a job.
     """
-    jobs = list(workload.jobs)
+    jobs, names = list(workload.jobs), set(workload.by_id)
     for service in services:
         replicas = service.replicas(len(jobs))
         check_fits(Workload(service.name, tuple(replicas), workload.profiles), cluster, f"{place}: {service.name}")
         for job in replicas:
-            if job.job_id in workload.by_id:
-                raise InputError(f"{place}: {service.name}", f"the workload has a job called {quoted(job.job_id)}")
+            if job.job_id in names:
+                raise InputError(f"{place}: {service.name}", f"there are two jobs called {quoted(job.job_id)}")
+            names.add(job.job_id)
         jobs += replicas
-    return replace(workload, jobs=tuple(jobs))
+    return replace(workload, jobs=tuple(jobs), lines=())
 
 
 def _service(entry: object, place: str, catalogue: Catalogue) -> Service:

@@ -22,7 +22,8 @@ from scheduler_sims.reports.files import JobRow, read_jobs_csv
 from scheduler_sims.reports.spans_file import SpanRow, read_spans_csv
 
 JOBS, SUMMARY, SPANS = "jobs.csv", "summary.json", "spans.csv"
-_PHASES: Mapping[str, Phase] = {"finished": "Succeeded", "failed": "Failed"}
+_PHASES: Mapping[str, Phase] = {"finished": "Succeeded", "removed": "Succeeded", "failed": "Failed"}
+"""Removed is what a replica of a service is that isn't needed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def _guessed(row: JobRow) -> tuple[JobRun, ...]:
 
 def _job(row: JobRow, run: Run, uid: str, held: Sequence[JobRun], predicted: Mapping[tuple[str, str], float]) -> Job:
     ended = _PHASES.get(row.status, "Failed")
-    jct_s = row.jct_s if ended == "Succeeded" else None
+    jct_s = row.jct_s if row.status == "finished" else None
     predicted_s = predicted.get((row.policy, row.job_id))
     # jobs.csv alone doesn't say what a preempted job held.
     service_s = _service_s(held) if all(each.exact for each in held) else None

@@ -12,7 +12,7 @@ sum of the completion times 5 and 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -29,13 +29,18 @@ class Queue:
     jobs: tuple[int, ...]
 
 
-def load_solver() -> None:
-    """Import NumPy, which takes seconds on a busy machine, so that the first matching isn't late. Raises PolicyError if it is
-    missing."""
+Solver = Callable[[Sequence[Sequence[float]], Sequence[Sequence[float]]], tuple[list[int], list[list[int]]]]
+"""`levels.fill_levels`."""
+
+
+def load_solver() -> Solver:
+    """The solver. It imports NumPy, which takes seconds on a busy machine: call it before the first matching. Raises PolicyError
+    if NumPy is missing."""
     try:
-        from scheduler_sims.policies.allox import levels  # noqa: F401
+        from scheduler_sims.policies.allox.levels import fill_levels
     except ImportError as error:
         raise PolicyError("allox needs NumPy: pip install 'emugpu[scheduler]'") from error
+    return fill_levels
 
 
 def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Sequence[float]]) -> list[Queue]:
@@ -63,10 +68,7 @@ def match(kinds: Sequence[int], ready_s: Sequence[float], run_s: Mapping[int, Se
     if not isfinite(len(jobs) * (max(ready_s) + sum(longest))):
         raise PolicyError("allox: estimated run times are too large to add up; give them in seconds")
     machines = [sorted((m for m, of in enumerate(kinds) if of == kind), key=ready_s.__getitem__) for kind in present]
-    load_solver()
-    from scheduler_sims.policies.allox.levels import fill_levels
-
-    kind_of, counts = fill_levels(costs, [[ready_s[m] for m in of_kind] for of_kind in machines])
+    kind_of, counts = load_solver()(costs, [[ready_s[m] for m in of_kind] for of_kind in machines])
     queues: list[Queue] = []
     for number, times in enumerate(costs):
         chosen = sorted((time, jobs[i]) for i, time in enumerate(times) if kind_of[i] == number)

@@ -208,3 +208,12 @@ def test_what_is_no_comparison_is_said(tmp_path: Path, name: str, text: str | No
         (directory / name).write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=problem):
         source(directory)
+
+
+def test_a_replica_that_left_has_not_failed(tmp_path: Path) -> None:
+    replica = replace(SMALL, status="removed", reason="")
+    jobs = source(leave(tmp_path / "mine", replace(OBSERVED, jobs=(BIG, replica)))).snapshot().jobs
+    assert {job.name: (job.phase, job.jct_s) for job in jobs} == {
+        "big": ("Succeeded", 9.0),
+        "small": ("Succeeded", None),
+    }

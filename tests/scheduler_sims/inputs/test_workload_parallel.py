@@ -60,6 +60,7 @@ def test_others_are_whole_on_each_gpu(load):
         ("a,8,,,,,,2,3,,60,,,,", "num_gpus: 8 GPUs are no multiple of a replica's 2 x 3"),
         ("a,8,,6,,,,2,2,8,60,,,,", "min_gpus: 6 GPUs are no multiple of a replica's 2 x 2"),
         ("a,8,,,14,,,2,2,8,60,,,,", "max_gpus: 14 GPUs are no multiple of a replica's 2 x 2"),
+        ("a,16,4,8,,3,,4,1,8,60,,,,", "min_gpus: 8 GPUs can't be split over [3, 4] nodes with 4 for each layer on one"),
         ("a,8,,,16,,,2,1,4,60,,,,", "microbatches: 4 are too few for 8 replicas of 2 GPUs"),
         ("a,8,,,16,,,2,1,0,60,,,,", "microbatches: must be a whole number from 1 to"),
         ("a,8,,,16,,,2,1,,60,,,,", "min_gpus, max_gpus, min_nodes, max_nodes: are for jobs whose speed"),

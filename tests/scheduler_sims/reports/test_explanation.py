@@ -98,3 +98,9 @@ def test_failed_jobs(start_s: float | None) -> None:
     last = found.history[-1]
     assert isinstance(last, Wait) and last.end_s == 25 and last.needs == ()
     assert sentences(found)[-1] == "it failed: no room"
+
+
+def test_a_replica_leaves() -> None:
+    replica = job("s/1@0", 0, 30, 100, "removed")
+    told = sentences(explain(replica, [replica], [span("s/1@0", "n1/0", 30, 100)], 1))
+    assert told[0].endswith("left, since it wasn't needed any more, after 100.0 s; it waited 30.0 s, 30% of its time")

@@ -10,9 +10,10 @@ import pytest
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.experiment import Experiment
+from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.record import RunRecord, Span
-from scheduler_sims.services.levels import service_levels
 from scheduler_sims.services.service import REPLICA, Service
+from scheduler_sims.services.service_levels import service_levels
 
 CLUSTER = "nodes: [{name: n, gpus: 8, gpu_type: V100, cpus: 16}]\n"
 JOBS = "job_id,gpu_duration_s\ntrain,100\n"
@@ -66,7 +67,7 @@ def record(*spans: Span) -> RunRecord:
 def test_levels_of_a_run_by_hand():
     """Three replicas until 10, one of which serves from 2 on; then three where six are needed; none at the end."""
     spans = [Span(f"s/{n}@0", "n", n, 2.0 if n == 3 else 0.0, 20.0) for n in (1, 2, 3)]
-    (level,) = service_levels(record(*spans, Span("train", "n", 7, 0.0, 30.0)), [SERVICE], 0.0)
+    (level,) = service_levels(record(*spans, Span("train", "n", 7, 0.0, 30.0)), [SERVICE], ClusterCosts())
     answered = 2 * 2.0 * SERVICE.answered(2.0, 2) + 8 * 2.0 * SERVICE.answered(2.0, 3) + 10 * 5.0 * 0 + 10 * 1.0 * 0
     assert level.requests == 80
     assert level.in_time == pytest.approx(answered / 80)
@@ -74,11 +75,28 @@ def test_levels_of_a_run_by_hand():
 
 
 def test_a_replica_serves_when_it_has_started():
-    spans = [Span(f"s/{n}@0", "n", n, 0.0, 30.0) for n in range(6)]
-    (level,) = service_levels(record(*spans), [SERVICE], 5.0)
-    late = SERVICE.answered(2.0, 6) * 10 + SERVICE.answered(5.0, 6) * 50 + SERVICE.answered(1.0, 6) * 10
+    names = ["s/1@0", "s/2@0", "s/3@0", "s/4@10", "s/5@10", "s/6@10"]
+    spans = [Span(name, "n", 0, 10.0 * name.endswith("@10"), 31.0) for name in names]
+    (level,) = service_levels(record(*spans), [SERVICE], ClusterCosts(start_s=3, warm_up_s=2))
+    late = SERVICE.answered(2.0, 3) * 10 + SERVICE.answered(5.0, 6) * 25 + SERVICE.answered(1.0, 2) * 10
     assert level.in_time == pytest.approx(late / 80)
-    assert level.replica_s == 6 * 25
+    assert level.replica_s == 25 + 25 + 15 + 3 * 5  # until they aren't wanted, although a stop takes longer
+
+
+def test_a_replica_serves_until_it_is_asked_to_stop():
+    spans = [Span("s/1@0", "n", 0, 0.0, 12.0), Span("s/1@0", "m", 3, 16.0, 31.0)]
+    costs = ClusterCosts(checkpoint_s=1.5, stop_s=0.5, restore_s=1)
+    assert service_levels(record(*spans), [SERVICE], costs)[0].replica_s == 10 + 13
+
+
+def test_a_job_that_is_called_like_replicas_is_none():
+    assert service_levels(record(Span("s/extra", "n", 0, 0.0, 30.0)), [SERVICE], ClusterCosts())[0].replica_s == 0
+
+
+def test_names_tell_times_apart():
+    phases = ((0.0, 0.0), (1_000_000.0, 1.0), (1_000_001.0, 0.0), (1_000_002.5, 1.0))
+    names = sorted(job.job_id for job in replace(SERVICE, requests=phases, until_s=1_000_004.0).replicas(0))
+    assert names == ["s/1@1000000", "s/1@1000002.5", "s/2@1000000", "s/2@1000002.5"]
 
 
 @pytest.fixture
@@ -149,5 +167,5 @@ def test_names_are_used_once(load):
     entry = ONE[len("services: [") : -2]
     with pytest.raises(InputError, match=r"services\[1\].name: 's' is another service's name"):
         load(f"services: [{entry}, {entry}]")
-    with pytest.raises(InputError, match=r"services.yaml: s: the workload has a job called 's/2@0'"):
+    with pytest.raises(InputError, match=r"services.yaml: s: there are two jobs called 's/2@0'"):
         load(ONE, "job_id,gpu_duration_s\ns/2@0,5\n")
