@@ -63,7 +63,7 @@ def test_traced_programs_run_in_pods(admin: Kubectl, tmp_path: Path) -> None:
     """The cluster has other GPUs than the example was traced for. Its profiles name those here, and how long they take isn't
     compared."""
     document = json.loads((EXAMPLE / "profiles.json").read_text(encoding="utf-8"))
-    lines = list(csv.DictReader((EXAMPLE / "workload.csv").open(encoding="utf-8")))[:4]
+    lines = list(csv.DictReader((EXAMPLE / "workload.csv").read_text(encoding="utf-8").splitlines()))[:4]
     rows = [{**line, "steps": "20"} for line in lines]
     workload, profiles, out = tmp_path / "w.csv", tmp_path / "p.json", tmp_path / "out"
     with workload.open("w", encoding="utf-8", newline="") as file:
@@ -85,5 +85,6 @@ def test_traced_programs_run_in_pods(admin: Kubectl, tmp_path: Path) -> None:
         timeout=900,
     )
     assert done.returncode == 0, done.stderr
-    jobs = [row for row in csv.DictReader((out / "jobs.csv").open(encoding="utf-8")) if row["cluster"] == "kubernetes"]
+    written = csv.DictReader((out / "jobs.csv").read_text(encoding="utf-8").splitlines())
+    jobs = [row for row in written if row["cluster"] == "kubernetes"]
     assert len(jobs) == 4 and all(row["status"] == "finished" for row in jobs)
