@@ -264,10 +264,10 @@ class Manager:
             now_ns = self._clock.now_ns()
             session = grant.named[name] = Session(grant, name, since_ns=min(after_ns or now_ns, now_ns))
         only = None if wanted is None else tuple(grant.uuids[place] for place in wanted)
-        if only != session.only:
+        if session.opened and {*session.uuids} != {*(grant.uuids if only is None else only)}:
             self._pool.free_memory(session.key, session.uuids)
             self._shared.leave_session(session)
-            session.only = only
+        session.opened, session.only = True, only
         self._shared.claim(session)
         return session
 

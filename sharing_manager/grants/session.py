@@ -19,7 +19,8 @@ class Session:
 
     `name`: "" for the grant's main session, which the grant always has; others are named by their client, and end with their
     connection. `only`: the devices that it uses, if not all. `pid`: the connected process in the manager's PID namespace; 0 if
-    there is none, or it isn't visible. `since_ns`: when a named one connected (emulated time).
+    there is none, or it isn't visible. `opened`: whether its process has attached since the manager's start. `since_ns`: when a
+    named one connected (emulated time).
     """
 
     grant: Grant
@@ -27,6 +28,7 @@ class Session:
     only: tuple[str, ...] | None = None
     pid: int = 0
     connected: bool = False
+    opened: bool = False
     since_ns: int = 0
     used_until_ns: dict[str, int] = field(default_factory=dict)
     """By device of its own: until when it has reported to use it."""

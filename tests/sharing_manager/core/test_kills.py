@@ -25,10 +25,10 @@ from tests.sharing_manager.conftest import Node
 MS = 1_000_000
 UUIDS = [device_uuid("n1", index) for index in range(3)]
 KILLS = 50
-JOBS = {"a": ([0], 1), "b": ([0, 1], 1), "c": ([0], 3), "d": ([1], 1)}
-"""The devices of each job, and the number of its processes."""
-JOBS_ALONE = {"a": ([0], 3), "b": ([1, 2], 2)}
-JOBS_WITHOUT_PAUSE = {"a": ([0], 1), "b": ([0], 1), "c": ([0], 2)}
+JOBS = {"a": ([0], 1, None), "b": ([0, 1], 1, [1, 0]), "c": ([0], 3, [0]), "d": ([1, 2], 1, [0])}
+"""The devices of each job, the number of its processes, and which of the devices each of them names."""
+JOBS_ALONE = {"a": ([0], 3, None), "b": ([1, 2], 2, [0, 1])}
+JOBS_WITHOUT_PAUSE = {"a": ([0], 1, None), "b": ([0, 1], 1, [0]), "c": ([0], 2, [0])}
 WITHOUT_MEMORY = ["exclusive", "fifo", "priority", "srtf"]
 """Modes whose decisions depend on the demands that wait only: a kill changes none of them."""
 ALL_AT_ONCE = ["mps", "time-slicing"]
@@ -72,11 +72,13 @@ class Memory:
 
 @dataclass(eq=False)
 class Process:
-    """A process with the time of its steps and its pauses between them; `name` is "" for the one that speaks for its job."""
+    """A process with the time of its steps and its pauses between them; `name` is "" for the one that speaks for its job.
+    `places`: the devices that it names when it attaches."""
 
     job: str
     name: str
     uuids: list[str]
+    places: list[int] | None
     durations: list[int]
     pauses: list[int]
     session: Session | None = None
@@ -126,8 +128,9 @@ class World:
         jobs = JOBS if MODES[mode].shared else JOBS_ALONE
         self.processes: list[Process] = []
         self.tokens, self.finished = {}, set()
-        for row, (job, (places, number)) in enumerate((jobs if pauses else JOBS_WITHOUT_PAUSE).items()):
-            uuids = [UUIDS[place] for place in places]
+        for row, (job, (devices, number, places)) in enumerate((jobs if pauses else JOBS_WITHOUT_PAUSE).items()):
+            uuids = [UUIDS[device] for device in devices]
+            used = uuids if places is None else [uuids[place] for place in places]
             milli = 1000 if mode in ALL_AT_ONCE else 200 + 100 * row
             grant = node.manager.grant(job, uuids, 0, [Terms(row, milli=milli, priority=row % 2)] * len(uuids))
             self.tokens[job] = node.token(grant)
@@ -137,7 +140,7 @@ class World:
                 steps = (60 if MODES[mode].shared else 120) // number
                 durations = [of.randint(1, longest * MS) for _ in range(steps)]
                 waits = [of.choice([0, 0, of.randint(0, 20 * MS)]) if pauses else 0 for _ in range(steps)]
-                self.processes.append(Process(job, f"{index}" if number > 1 else "", uuids, durations, waits))
+                self.processes.append(Process(job, f"{index}" if number > 1 else "", used, places, durations, waits))
         self._fit()
         self._come_back()
 
@@ -206,7 +209,7 @@ class World:
             steps = processes[0].step if not processes[0].name else None
             grant = manager.attach(self.tokens[job], job, steps, 0)
             for process in processes if grant.live else ():
-                process.session = manager.open_session(grant, process.name)
+                process.session = manager.open_session(grant, process.name, process.places)
                 self._demand(process)
 
     def _done(self, job: str) -> bool:

@@ -268,6 +268,20 @@ def test_a_process_that_attaches_again_with_other_devices_leaves_nothing_on_the_
     assert len(node.manager._shared._last) == 2  # of the devices
 
 
+@pytest.mark.parametrize("name", ["", "0"])
+def test_a_process_that_names_its_devices_has_the_same_answer_after_a_restart(node_of, name):
+    node, sessions = node_of("fair", devices=2, a=1)
+    session = node.manager.open_session(sessions["a.0"].grant, name, [1])
+    ask(node, session, 7, 0, 10 * MS, UUIDS[1])
+    first = decide(node, 10 * MS)
+    node.crash()
+    grant = node.manager.attach(node.token(session.grant), "a", None, 0)
+    for _ in range(2):
+        session = node.manager.open_session(grant, name, [1])
+        ask(node, session, 7, 0, 10 * MS, UUIDS[1])
+        assert decide(node, 10 * MS) == first
+
+
 @pytest.mark.parametrize("again", ["next job", "after a crash"])
 def test_what_a_job_was_to_be_given_delays_no_later_job(node_of, again):
     node, sessions = node_of("exclusive", a=1)
