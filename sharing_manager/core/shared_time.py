@@ -76,7 +76,8 @@ class SharedTime:
 
     def demand(self, session: Session, uuid: str, wanted: Demand, now_ns: int) -> None:
         """Queue a demand of an attached session. A repeated one is answered again, or replaces the one that waits; one that comes
-        after a stop isn't answered. It is ready when the last piece has ended, at the earliest.
+        after a stop, or with a lower number than the last one, isn't answered. It is ready when the last piece has ended, at the
+        earliest.
 
         Raises ProtocolError for work that is too long or ready too far ahead, and a number before that of the last answer.
         """
@@ -91,7 +92,7 @@ class SharedTime:
             self._undelivered.append(Decision(session, uuid, Answer(session.key, number, last.start_ns, piece)))
         elif wanted.sequence < number:
             raise ProtocolError(f"demand {wanted.sequence} is out of order: demand {number} has been answered")
-        else:
+        elif wanted.sequence >= self._asked.get(key, 0):  # a lower one is being served, or has been replaced
             lane = self._lane(session.grant, uuid)
             left_ns = self._half_served.resume(uuid, session.grant.digest, session.name, wanted.sequence)
             if left_ns is not None:

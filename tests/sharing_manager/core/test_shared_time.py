@@ -344,6 +344,24 @@ def test_a_repeated_demand_that_is_being_served_is_not_served_again(shared):
     assert node.manager.next_decision_ns() is None
 
 
+def test_a_repeated_demand_that_is_being_served_leaves_the_next_one_in_its_place(shared):
+    node, grants = shared("mps", "a")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    assert decide(node, 5 * MS) == []
+    ask(node, grants["a"], 1, 10 * MS, 20 * MS)
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    assert decide(node, 60 * MS) == [("a", 0, 0, 10 * MS), ("a", 1, 10 * MS, 30 * MS)]
+    assert grants["a"].leased_ns == 30 * MS
+
+
+@pytest.mark.parametrize("mode", SHARED)
+def test_a_demand_with_a_lower_number_than_the_one_that_waits_changes_nothing(shared, mode):
+    node, grants = shared(mode, "a")
+    ask(node, grants["a"], 3, 5 * MS, MS)
+    ask(node, grants["a"], 2, 0, MS)
+    assert decide(node, 10 * MS) == [("a", 3, 5 * MS, 6 * MS)]
+
+
 def test_a_device_that_serves_all_at_once_is_in_use_before_it_answers(shared):
     node, grants = shared("mps", "a")
     ask(node, grants["a"], 0, 0, 10 * S)
