@@ -56,6 +56,8 @@ class SharedTime:
         self._pool, self._clock, self._pieces = pool, clock, pieces
         self._half_served = HalfServedCuts(half_served)
         self._last = dict(pieces.intervals())
+        self._work_ns: dict[str, int] = {}
+        """The work of these pieces. It isn't stored: after a restart it is that of the repeated demand."""
         self._asked = {key: number for key, (number, _) in self._last.items()}
         """The number of the last demand of each session for each device."""
         self._lanes: dict[tuple[str, str], Lane] = {}
@@ -88,7 +90,7 @@ class SharedTime:
         if wanted.sequence > self._ends_after.get(session, wanted.sequence) and uuid in session.uuids:
             return
         if wanted.sequence == number:
-            piece = Piece(last.start_ns, last.end_ns, wanted.work_ns)
+            piece = Piece(last.start_ns, last.end_ns, self._work_ns.get(key, wanted.work_ns))
             self._undelivered.append(Decision(session, uuid, Answer(session.key, number, last.start_ns, piece)))
         elif wanted.sequence < number:
             raise ProtocolError(f"demand {wanted.sequence} is out of order: demand {number} has been answered")
@@ -220,7 +222,9 @@ class SharedTime:
             lane.feed()
             piece = answer.piece
             lease = Lease(piece.start_ns, piece.end_ns)
-            self._record(_key(session, uuid), answer.sequence, lease)
+            key = _key(session, uuid)
+            self._record(key, answer.sequence, lease)
+            self._work_ns[key] = piece.work_ns
             if uuid not in self._pool.resources:
                 lane.grant.leased_ns += piece.work_ns
                 self._pool.book(lane.grant.holder, uuid, lease, now_ns, work_ns=piece.work_ns)
@@ -323,6 +327,7 @@ class SharedTime:
     def _forget_piece(self, key: str, now_ns: int) -> None:
         """The session has ended, and with it what the device would do for it after now."""
         self._asked.pop(key, None)
+        self._work_ns.pop(key, None)
         found = self._last.pop(key, None)
         if found is None:
             return

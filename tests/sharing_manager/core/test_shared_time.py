@@ -153,6 +153,16 @@ def test_a_repeated_demand_has_the_same_answer_also_after_a_restart(shared, mode
         ask(node, grant, 7, 0, 10 * MS)
 
 
+@pytest.mark.parametrize("mode", SHARED)
+def test_a_repeated_demand_with_other_work_has_the_same_answer(shared, mode):
+    node, grants = shared(mode, "a")
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    (first,) = node.manager.decide(10 * MS)
+    ask(node, grants["a"], 0, 0, 500 * S)
+    (again,) = node.manager.decide(10 * MS)
+    assert again.answer.piece == first.answer.piece == Piece(0, 10 * MS, 10 * MS)
+
+
 @pytest.mark.parametrize("mode", PICKING)
 def test_after_a_restart_a_device_is_not_free_before_what_it_does_has_ended(shared, mode):
     node, grants = shared(mode, "a", "b")
