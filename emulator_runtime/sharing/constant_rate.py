@@ -11,7 +11,7 @@ class ConstantRate(WithSessions):
 
     def __init__(self) -> None:
         super().__init__()
-        self._free_ns = 0
+        self._free_ns = self._held_ns = 0
 
     def join(self, session: Session) -> None:
         """Raises RefusedError if another session has the resource."""
@@ -32,7 +32,7 @@ class ConstantRate(WithSessions):
         return [self._served(queued.demand) for queued in list(self._sessions.queued.values())]
 
     def hold(self, until_ns: int) -> None:
-        self._free_ns = max(self._free_ns, until_ns)
+        self._held_ns = until_ns
 
     def leave(self, session: str, now_ns: int) -> None:
         self._sessions.leave(session)
@@ -40,6 +40,6 @@ class ConstantRate(WithSessions):
 
     def _served(self, demand: Demand) -> Answer:
         del self._sessions.queued[demand.session]
-        start_ns = max(demand.ready_ns, self._free_ns)
+        start_ns = max(demand.ready_ns, self._free_ns, self._held_ns)
         self._free_ns = start_ns + demand.work_ns
         return Answer(demand.session, demand.sequence, start_ns, Piece(start_ns, self._free_ns, demand.work_ns))

@@ -145,7 +145,8 @@ class Engine(Protocol):
         ...
 
     def hold(self, until_ns: int) -> None:
-        """Begins nothing before `until_ns`, because of work that the engine doesn't know. No effect where work overlaps."""
+        """Begins nothing before `until_ns`, because of work that the engine may not know; this replaces what was said before. No
+        effect where work overlaps."""
         ...
 
 

@@ -41,7 +41,7 @@ class PickNext(WithSessions):
         self._order = order
         self._coming: list[tuple[Place, Queued]] = []
         self._ready: list[_Entry] = []
-        self._start_ns = self._free_ns = 0
+        self._start_ns = self._free_ns = self._held_ns = 0
         self._served = ""
 
     def submit(self, demand: Demand) -> None:
@@ -52,9 +52,9 @@ class PickNext(WithSessions):
     def next_ns(self) -> int | None:
         """The next decision: the resource is free, and a demand that may be served is ready."""
         if self._first_ready() is not None:
-            return self._free_ns
+            return max(self._free_ns, self._held_ns)
         coming = self._first_coming()
-        return None if coming is None else max(self._free_ns, coming.demand.ready_ns)
+        return None if coming is None else max(self._free_ns, self._held_ns, coming.demand.ready_ns)
 
     def advance(self, now_ns: int) -> list[Answer]:
         answers: list[Answer] = []
@@ -79,7 +79,7 @@ class PickNext(WithSessions):
             heapq.heapify(self._ready)
 
     def hold(self, until_ns: int) -> None:
-        self._free_ns = max(self._free_ns, until_ns)
+        self._held_ns = until_ns
 
     def _serve(self, when_ns: int) -> Answer:
         self._make_ready(when_ns)
@@ -90,13 +90,13 @@ class PickNext(WithSessions):
         session, demand = picked.session, picked.demand
         del self._sessions.queued[demand.session]
         self._order.served(session, demand, key)
-        start_ns = max(self._free_ns, demand.ready_ns)
+        start_ns = max(self._free_ns, self._held_ns, demand.ready_ns)
         self._start_ns, self._free_ns = start_ns, start_ns + demand.work_ns
         self._served = demand.session
         return Answer(demand.session, demand.sequence, start_ns, Piece(start_ns, self._free_ns, demand.work_ns))
 
     def _make_ready(self, when_ns: int) -> None:
-        idle = when_ns > self._free_ns
+        idle = when_ns > max(self._free_ns, self._held_ns)
         while (coming := self._first_coming()) is not None and coming.demand.ready_ns <= when_ns:
             heapq.heappop(self._coming)
             key = self._order.key(coming.session, coming.demand, idle=idle)

@@ -170,6 +170,7 @@ class Ledger:
             for session in grant.sessions:
                 self.pool.free_memory(session.key, session.uuids)
             self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
+            self.shared.rebooked(grant.uuids)
         grant.state, grant.stopping = state, False
         grant.last_step, grant.last_lease = VOID, None
         self.record(kind, grant, reason)

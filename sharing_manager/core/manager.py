@@ -163,6 +163,7 @@ class Manager:
         """Replace the inventory. Writes an event for each holder that loses a device by this."""
         exclusive = {device.device.uuid for device in self._pool.all() if not device.mode.shared}
         losses = self._pool.apply_inventory(inventory)
+        self._shared.restore()
         self._ledger.settle_slots()
         for loss in losses:
             for grant in self.grants():
@@ -335,7 +336,7 @@ class Manager:
             return STOP
         lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
         grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, lease.end_ns)
-        self._shared.leased(grant.uuids)
+        self._shared.rebooked(grant.uuids)
         self._ledger.record_lease(grant, step, lease, duration_ns)
         self._counters.add(lag_ns)
         return lease

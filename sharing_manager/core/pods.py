@@ -190,6 +190,7 @@ class Pods:
             return
         if attached:  # it was registered under another name
             ledger.pool.leave(holder, grant.uuids, ledger.clock.now_ns())
+            ledger.shared.rebooked(grant.uuids)
         ledger.admit(grant)
         grant.floor_ns = max(grant.floor_ns, ledger.clock.now_ns())
         grant.bound = True

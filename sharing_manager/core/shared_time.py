@@ -72,9 +72,17 @@ class SharedTime:
         """The number of the last demand that is answered, because the run is to stop."""
         self._undelivered: list[Decision] = []
         self._unclaimed = {key for key in self._last if key != device_key(key)}
-        for device in pool.all():  # leases of older clients come after these pieces, too
-            last = self._last_of(device_part(key_of(device.device.uuid)))
-            device.bookings.add(_RESTORED, last.start_ns, last.end_ns)
+        self._restored: set[str] = set()
+        """UUIDs of the devices whose pieces from before the restart are booked."""
+        self.restore()
+
+    def restore(self) -> None:
+        """Book the pieces from before the restart, of devices that the pool hadn't until now."""
+        for device in self._pool.all():
+            if device.name not in self._restored:
+                self._restored.add(device.name)
+                if end_ns := self._last_of(device_part(key_of(device.name))).end_ns:
+                    device.book(_RESTORED, end_ns)
 
     def demand(self, session: Session, uuid: str, wanted: Demand, now_ns: int) -> None:
         """Queue a demand of an attached session. A repeated one is answered again, or replaces the one that waits; one that comes
@@ -109,8 +117,8 @@ class SharedTime:
         """Whether the grant's present run has demanded time of this device or resource."""
         return (name, grant.holder) in self._lanes
 
-    def leased(self, uuids: Iterable[str]) -> None:
-        """An older client has a lease of these devices, which may delay what their engines decide next."""
+    def rebooked(self, uuids: Iterable[str]) -> None:
+        """What is booked of these devices has changed, and with it, maybe, when their engines decide next."""
         for uuid in uuids:
             if (device := self._in_use.get(uuid)) is not None:
                 self._note_due(device)
@@ -171,11 +179,10 @@ class SharedTime:
                 others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
                 device = self._pool.find(uuid)
                 if device is not None and others_ns > now_ns:  # what others were given stays
-                    device.bookings.add(grant.holder, now_ns, others_ns)
+                    device.book(grant.holder, others_ns)
                 if lane is not None and lane.waiting:
                     self._lane(grant, uuid).take_over(lane)
-            if lane is not None:
-                self._note_due(lane.device)
+            self.rebooked((uuid,))
         self._forget(session, now_ns)
 
     def next_ns(self) -> int | None:
@@ -255,11 +262,9 @@ class SharedTime:
         if device is None:
             raise ProtocolError(f"field 'resource': there is no device {uuid} on this node")
         self._in_use[uuid] = device
-        device.engine.hold(device.free_at_ns())
         lane = self._lanes.get((uuid, grant.holder))
         if lane is None:
             key = key_of(uuid, grant.digest)
-            device.engine.hold(self._last_of(device_part(key)).end_ns)
             device.engine.join(device.session_of(grant.holder, grant.terms_of(uuid, device.replicas)))
             end_ns, begins_ns = self._last_of(grant_part(key)).end_ns, self._half_served.cut_ns(uuid)
             lane = self._lanes[uuid, grant.holder] = Lane(grant, device, end_ns=end_ns, begins_ns=begins_ns)
@@ -310,11 +315,11 @@ class SharedTime:
     def _cut_restored(self, uuid: str, now_ns: int) -> None:
         """The device is free now, if only sessions that have ended had it since the restart."""
         device = self._pool.find(uuid)
-        tail = None if device is None else device.bookings.tail
-        if device is None or tail is None or tail[0] != _RESTORED:
+        if device is None or _RESTORED not in device.bookings.until_ns:
             return
         if self._last_of(device_part(key_of(uuid))).end_ns <= now_ns:
-            device.bookings.cut(_RESTORED, now_ns)
+            device.cut(_RESTORED, now_ns)
+            self.rebooked((uuid,))
 
     def _record(self, key: str, number: int, lease: Lease) -> None:
         """In memory at least: a full disk must not stop the jobs of the node."""

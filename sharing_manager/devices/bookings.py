@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Bookings:
-    """Of one device, in emulated nanoseconds. `free_at_ns`: when the last interval ends. `tail`: whose it is, and its start."""
+    """Of one device, in emulated nanoseconds. `until_ns`: by holder, when its last interval ends. `over_ns`: when those that were
+    cut ended."""
 
-    free_at_ns: int = 0
-    tail: tuple[str, int] | None = None
+    until_ns: dict[str, int] = field(default_factory=dict)
+    over_ns: int = 0
 
-    def add(self, holder: str, start_ns: int, end_ns: int) -> None:
-        """Book [start_ns, end_ns) for `holder`; start_ns must not be before `free_at_ns`."""
-        self.free_at_ns = max(self.free_at_ns, end_ns)
-        self.tail = (holder, start_ns)
+    @property
+    def free_at_ns(self) -> int:
+        """When the last interval ends."""
+        return max([self.over_ns, *self.until_ns.values()])
+
+    def add(self, holder: str, end_ns: int) -> None:
+        """Book an interval for `holder`; it must not begin before `free_at_ns`, where others wait for it."""
+        self.until_ns[holder] = max(self.until_ns.get(holder, 0), end_ns)
 
     def cut(self, holder: str, now_ns: int, *, alone: bool = False) -> None:
-        """Cancel the intervals of `holder` after `now_ns`, unless another holder has booked behind them; `alone`: nobody else
-        has the device."""
-        if alone:
-            self.free_at_ns, self.tail = min(self.free_at_ns, now_ns), None
-        elif self.tail is not None and self.tail[0] == holder:
-            self.free_at_ns, self.tail = min(self.free_at_ns, max(now_ns, self.tail[1])), None
+        """Cancel the time of `holder` after `now_ns`; `alone`: that of all, since nobody else has the device."""
+        for each in list(self.until_ns) if alone else [holder]:
+            self.over_ns = max(self.over_ns, min(self.until_ns.pop(each, 0), now_ns))

@@ -47,10 +47,6 @@ class ManagedResource:
         """The holder as the engine knows it; all have equal parts."""
         return Session(holder, terms.row, terms.rank)
 
-    def free_at_ns(self) -> int:
-        """It serves all at once, so nobody waits for it to become free."""
-        return 0
-
     def settle(self) -> None:
         """Have an engine of the resource's speed, unless sessions use the present one."""
         if self._speed != self.resource.speed and not (self._speed and self.engine.in_use):

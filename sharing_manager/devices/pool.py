@@ -80,17 +80,23 @@ class ManagedDevice:
                 "or share the device"
             )
 
+    def book(self, holder: str, end_ns: int) -> None:
+        """The holder has the device until then; its engine begins nothing before."""
+        self.bookings.add(holder, end_ns)
+        self.engine.hold(self.free_at_ns())
+
     def cut(self, holder: str, now_ns: int) -> int:
-        """Cancel the holder's device time after `now_ns`, unless another holder has booked behind it. Returns how long that
-        is."""
-        before_ns = self.bookings.free_at_ns
+        """Cancel the holder's device time after `now_ns`. Returns by how much earlier the device is free."""
+        before_ns = self.free_at_ns()
         self.bookings.cut(holder, now_ns, alone=self.exclusive and self.holders <= {holder})
-        return before_ns - self.bookings.free_at_ns
+        self.engine.hold(self.free_at_ns())
+        return before_ns - self.free_at_ns()
 
     def settle(self) -> None:
         """Change to the wanted mode, unless sessions use the engine of the present one."""
         if self.mode is not self.wanted and not self.engine.in_use:
             self.mode, self.engine, self.memory.rule = self.wanted, self.wanted.engine(), self.wanted.memory
+            self.engine.hold(self.free_at_ns())
 
     def loss_reason(self, holder: str) -> str:
         """Why this holder has lost the device; "" if it hasn't."""
@@ -198,7 +204,7 @@ class DevicePool:
         if managed is None:
             managed = self._devices[uuid] = _managed(entry.device, mode)
             for holder, lease in self._absent.pop(uuid, []):
-                managed.bookings.add(holder, lease.start_ns, lease.end_ns)
+                managed.book(holder, lease.end_ns)
         elif managed.device != entry.device:
             managed.replaced_for |= managed.holders
             managed.device = entry.device
@@ -285,28 +291,26 @@ class DevicePool:
         lease = Lease(start_ns, end_ns)
         for device in devices:
             self.book(job_id, device.device.uuid, lease, now_ns, work_ns=duration_ns)
-            device.engine.hold(end_ns)
         return lease
 
     def book(self, holder: str, uuid: str, lease: Lease, now_ns: int, *, work_ns: int) -> None:
         """Count an interval in which the device does `work_ns` of work for `holder`."""
         device = self._get(uuid)
-        device.bookings.add(holder, lease.start_ns, lease.end_ns)
+        device.book(holder, lease.end_ns)
         device.leased_ns += work_ns
         device.busy.add(lease.start_ns, lease.end_ns, now_ns)
 
     def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:
-        """Book a lease from before a restart. Call in the order of the leases' starts. The device itself may be added
-        later."""
+        """Book a lease from before a restart. The device itself may be added later."""
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is None:
                 self._absent.setdefault(uuid, []).append((holder, lease))
             else:
-                device.bookings.add(holder, lease.start_ns, lease.end_ns)
+                device.book(holder, lease.end_ns)
 
     def cut(self, holder: str, uuids: Iterable[str], now_ns: int) -> None:
-        """Return the holder's device time after `now_ns`, unless another holder has booked time behind it."""
+        """Return the holder's device time after `now_ns`."""
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is not None:

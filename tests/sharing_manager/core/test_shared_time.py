@@ -530,6 +530,26 @@ def test_a_lease_of_an_older_client_delays_a_demand_that_waits(shared):
     assert decide(node, 20 * MS) == [("new", 0, 10 * MS, 15 * MS)]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_lease_of_an_older_client_that_has_left_delays_nobody(shared, restart):
+    node, grants = shared("fifo", "old", "older", "new")
+    ask(node, grants["new"], 0, 0, MS)
+    decide(node, 0)
+    node.manager.lease(grants["old"], 0, 600 * S, 0)
+    node.manager.lease(grants["older"], 0, MS, 0)
+    if restart:
+        node.crash()
+        grants = {job: node.manager.attach(node.token(grant), job, 0, 0) for job, grant in grants.items()}
+    ask(node, grants["new"], 1, MS, MS)
+    assert node.manager.next_decision_ns() == 600 * S + 2 * MS
+    node.clock.advance_to_ns(2 * MS)
+    node.manager.fail(grants["old"], "")
+    assert node.manager.next_decision_ns() == 600 * S + 2 * MS  # the other lease is what it was
+    node.manager.fail(grants["older"], "")
+    assert node.manager.next_decision_ns() == 2 * MS
+    assert decide(node, S) == [("new", 1, 2 * MS, 3 * MS)]
+
+
 def test_two_devices_decide_on_their_own(make_node):
     node = make_node("manager.db", "fifo")
     both = node.manager.grant("both", UUIDS[:2], 0)

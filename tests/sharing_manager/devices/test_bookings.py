@@ -8,7 +8,7 @@ from sharing_manager.devices.bookings import Bookings
 
 def book(bookings, holder, issue_ns, duration_ns):
     start = max(issue_ns, bookings.free_at_ns)
-    bookings.add(holder, start, start + duration_ns)
+    bookings.add(holder, start + duration_ns)
     return start, start + duration_ns
 
 
@@ -27,30 +27,28 @@ def test_first_in_first_out_and_never_overlapping(requests):
 
 
 @given(asked, st.integers(0, 2000))
-def test_cutting_frees_what_is_last_and_has_not_run(requests, later):
+def test_cutting_frees_what_has_not_run_and_leaves_what_others_have(requests, later):
     bookings, now, booked = Bookings(), 0, []
     for holder, pause, duration in requests:
         now += pause
         booked.append((holder, *book(bookings, holder, now, duration)))
-    holder, start, end = booked[-1]
     now += later
-    others_end = max((e for h, _, e in booked[:-1]), default=0)
-    bookings.cut(holder, now)
-    free = bookings.free_at_ns
-    assert free == min(end, max(now, start))
-    assert free >= others_end
-    bookings.cut(holder, 0)
-    assert bookings.free_at_ns == free  # only once, and not with another time
+    for number, holder in enumerate("abc"):
+        bookings.cut(holder, now)
+        bookings.cut(holder, 0)  # only once, and not with another time
+        others = [end for each, _, end in booked if each in "abc"[number + 1 :]]
+        gone = [min(end, now) for each, _, end in booked if each in "abc"[: number + 1]]
+        assert bookings.free_at_ns == max(others + gone, default=0)
 
 
-def test_who_has_others_behind_it_frees_nothing():
+def test_who_leaves_first_holds_nobody_up_when_those_behind_it_have_left_too():
     bookings = Bookings()
     book(bookings, "a", 0, 10)
     book(bookings, "b", 0, 10)
     bookings.cut("a", 3)
     assert bookings.free_at_ns == 20
-    bookings.cut("b", 12)
-    assert bookings.free_at_ns == 12
+    bookings.cut("b", 4)
+    assert bookings.free_at_ns == 4
 
 
 def test_who_has_the_device_alone_frees_all():
