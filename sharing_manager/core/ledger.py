@@ -8,7 +8,7 @@ from emulator_runtime.domain.clock import Clock
 from emulator_runtime.domain.errors import ClusterError, DeviceLostError, RefusedError
 from emulator_runtime.domain.lease import Lease
 from sharing_manager.core.shared_time import SharedTime
-from sharing_manager.devices.pool import DevicePool
+from sharing_manager.devices.pool import DevicePool, held_until_ns
 from sharing_manager.devices.slots import Slots
 from sharing_manager.grants.grant import Grant, GrantState
 from sharing_manager.grants.identity import PodIdentity
@@ -95,7 +95,7 @@ class Ledger:
                 grant.last_step, grant.last_lease = step, lease
                 self.progress_to(grant, max(step, grant.steps_done))
             self.pool.restore(grant.holder, grant.uuids, lease)
-            grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, lease.end_ns)
+            grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, held_until_ns(lease))
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,9 @@ class Ledger:
             for session in grant.sessions:
                 self.pool.free_memory(session.key, session.uuids)
             self.pool.leave(grant.holder, grant.uuids, self.clock.now_ns())
-            self.shared.rebooked(grant.uuids)
+        else:
+            self.pool.cut(grant.holder, grant.uuids, self.clock.now_ns())  # what it had before a restart
+        self.shared.rebooked(grant.uuids)
         grant.state, grant.stopping = state, False
         grant.last_step, grant.last_lease = VOID, None
         self.record(kind, grant, reason)

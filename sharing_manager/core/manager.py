@@ -26,7 +26,7 @@ from emulator_runtime.sharing.modes import FIFO
 from sharing_manager.core.ledger import Ledger, OnEvent
 from sharing_manager.core.pods import Pods
 from sharing_manager.core.shared_time import Decision, SharedTime
-from sharing_manager.devices.pool import DevicePool
+from sharing_manager.devices.pool import DevicePool, held_until_ns
 from sharing_manager.grants.grant import Grant, GrantState, derived_token
 from sharing_manager.grants.session import MAX_SESSIONS, Session
 from sharing_manager.persistence.event_log import EventLog
@@ -335,7 +335,7 @@ class Manager:
         if grant.stopping:
             return STOP
         lease = self._pool.lease(grant.holder, grant.uuids, max(issue_ns, grant.floor_ns), duration_ns, now_ns)
-        grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, lease.end_ns)
+        grant.main.used_until_ns = dict.fromkeys(grant.main.uuids, held_until_ns(lease, now_ns))
         self._shared.rebooked(grant.uuids)
         self._ledger.record_lease(grant, step, lease, duration_ns)
         self._counters.add(lag_ns)
@@ -375,7 +375,8 @@ class Manager:
 
     def report_use(self, session: Session, used: Piece, uuid: str = "", steps_done: int | None = None) -> None:
         """The session's exclusive devices, or the one that is named, work for it in the interval `used`. (A shared or lost device
-        isn't counted: it became so while the message was under way.) `steps_done`: as for report_steps.
+        isn't counted: it became so while the message was under way; of an interval without any other nothing is kept.)
+        `steps_done`: as for report_steps.
 
         Raises ProtocolError for an interval that ends before it begins, does more work than it is long, or is longer than
         MAX_SECONDS, or begins more than MAX_AHEAD_NS from now; RefusedError if the grant has ended.
@@ -391,15 +392,15 @@ class Manager:
             raise ProtocolError(
                 f"use from {used.start_ns} ns on is more than {to_s(MAX_AHEAD_NS):g} s ahead of {now_ns} ns, the present"
             )
-        for each in uuids:
-            device = self._pool.find(each)
-            if device is not None and not device.mode.shared and not device.loss_reason(grant.holder):
-                self._pool.book(grant.holder, each, lease, now_ns, work_ns=used.work_ns)
-                session.used_until_ns[each] = lease.end_ns
-        if steps_done is None:
-            grant.leased_ns += used.work_ns
-        else:
-            self._ledger.record_lease(grant, steps_done, lease, used.work_ns)
+        own = [each for each in uuids if self._pool.is_own(grant.holder, each)]
+        for each in own:
+            self._pool.book(grant.holder, each, lease, now_ns, work_ns=used.work_ns)
+            session.used_until_ns[each] = held_until_ns(lease, now_ns)
+        if own or not grant.uuids:
+            if steps_done is None:
+                grant.leased_ns += used.work_ns
+            else:
+                self._ledger.record_lease(grant, steps_done, lease, used.work_ns)
         self._counters.add(0)
 
     def last_number(self, session: Session) -> int:

@@ -162,6 +162,10 @@ class SharedTime:
         now_ns = self._clock.now_ns()
         for uuid in self._names(grant.uuids):
             self._leave_device(grant, uuid, now_ns)
+            part = grant_part(key_of(uuid, grant.digest))
+            for key in [key for key in self._unclaimed if key.startswith(part)]:
+                self._unclaimed.discard(key)
+                self._forget_piece(key, now_ns)
         for session in grant.sessions:
             self._forget(session, now_ns)
 

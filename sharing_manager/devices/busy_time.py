@@ -40,16 +40,17 @@ class BusyTime:
         """Number of stored intervals."""
         return len(self._intervals)
 
-    def cut(self, end_ns: int) -> None:
-        """Remove all busy time after `end_ns`."""
-        intervals = self._intervals
+    def cut(self, end_ns: int) -> int:
+        """Remove all busy time after `end_ns`. Returns how much that was."""
+        intervals, before_ns = self._intervals, self._sum_ns
         while intervals and intervals[-1][1] > end_ns:
             start_ns, was_ns = intervals[-1]
             self._sum_ns -= was_ns - max(start_ns, end_ns)
             if start_ns < end_ns:
                 intervals[-1][1] = end_ns
-                return
-            intervals.pop()
+            else:
+                intervals.pop()
+        return before_ns - self._sum_ns
 
     def share(self, now_ns: int, since_ns: int | None = None) -> float:
         """The busy share of the window that ends now; `since_ns`: since when the device does work that isn't added yet. Its cost

@@ -85,12 +85,11 @@ class ManagedDevice:
         self.bookings.add(holder, end_ns)
         self.engine.hold(self.free_at_ns())
 
-    def cut(self, holder: str, now_ns: int) -> int:
-        """Cancel the holder's device time after `now_ns`. Returns by how much earlier the device is free."""
-        before_ns = self.free_at_ns()
+    def cut(self, holder: str, now_ns: int) -> None:
+        """Cancel the holder's device time after `now_ns`; what nobody uses now counts as not leased."""
         self.bookings.cut(holder, now_ns, alone=self.exclusive and self.holders <= {holder})
         self.engine.hold(self.free_at_ns())
-        return before_ns - self.free_at_ns()
+        self.leased_ns = max(0, self.leased_ns - self.busy.cut(max(now_ns, self.free_at_ns())))
 
     def settle(self) -> None:
         """Change to the wanted mode, unless sessions use the engine of the present one."""
@@ -248,6 +247,11 @@ class DevicePool:
             if reason:
                 raise DeviceLostError(f"device {uuid} is lost: {reason}; start again on another device")
 
+    def is_own(self, holder: str, uuid: str) -> bool:
+        """Whether the device is exclusive, and the holder hasn't lost it."""
+        device = self._devices.get(uuid)
+        return device is not None and not device.mode.shared and not device.loss_reason(holder)
+
     def check_room(self, holder: str, uuids: Iterable[str], leaving: Collection[str]) -> None:
         """Raises RefusedError if `admit` would refuse `holder` after the holders in `leaving` have left."""
         for uuid in uuids:
@@ -296,12 +300,13 @@ class DevicePool:
     def book(self, holder: str, uuid: str, lease: Lease, now_ns: int, *, work_ns: int) -> None:
         """Count an interval in which the device does `work_ns` of work for `holder`."""
         device = self._get(uuid)
-        device.book(holder, lease.end_ns)
+        device.book(holder, held_until_ns(lease, now_ns))
         device.leased_ns += work_ns
         device.busy.add(lease.start_ns, lease.end_ns, now_ns)
 
     def restore(self, holder: str, uuids: Iterable[str], lease: Lease) -> None:
         """Book a lease from before a restart. The device itself may be added later."""
+        lease = Lease(lease.start_ns, held_until_ns(lease))
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is None:
@@ -314,10 +319,7 @@ class DevicePool:
         for uuid in uuids:
             device = self._devices.get(uuid)
             if device is not None:
-                cut_ns = device.cut(holder, now_ns)
-                if cut_ns > 0:
-                    device.leased_ns = max(0, device.leased_ns - cut_ns)
-                    device.busy.cut(device.free_at_ns())
+                device.cut(holder, now_ns)
             elif uuid in self._absent:
                 self._absent[uuid] = [_shortened(*booked, holder, now_ns) for booked in self._absent[uuid]]
 
@@ -339,6 +341,12 @@ class DevicePool:
             return self._devices[uuid]
         except KeyError:
             raise RefusedError(f"there is no device {uuid} on this node") from None
+
+
+def held_until_ns(lease: Lease, now_ns: int = 0) -> int:
+    """Until when others wait for a device that is booked now for this interval: as long as for a demand at most. (It may be its
+    holder's own now and be shared then.)"""
+    return min(lease.end_ns, max(lease.start_ns, now_ns) + MAX_UNIT_NS)
 
 
 def _managed(device: Device, mode: Mode) -> ManagedDevice:

@@ -4,7 +4,9 @@ import pytest
 
 from emulator_runtime.domain.errors import DeviceLostError, OutOfMemoryError, RefusedError
 from emulator_runtime.domain.lease import Lease
+from emulator_runtime.domain.units import MAX_UNIT_NS
 from emulator_runtime.memory.rules import Reservation
+from emulator_runtime.sharing.demands import Demand, Piece
 from sharing_manager.grants import registry
 from sharing_manager.grants.grant import GrantState
 from sharing_manager.grants.identity import PodAllocation
@@ -377,3 +379,29 @@ def test_only_the_last_ones_that_are_over_are_kept_and_the_newest_of_each_device
     node.manager.apply_inventory(node.inventory())
     with pytest.raises(RefusedError, match="void"):
         node.attach(older, pod("y"))
+
+
+# --- device time of before a restart, when the inventory comes late ---------------------------------------------------
+
+
+def test_a_pod_that_does_not_come_back_after_a_restart_delays_nobody(pods, pod, uuids):
+    grant = pods.attach(pods.mint("t", uuids[0]), pod("a"))
+    pods.manager.report_use(grant.main, Piece(1_000, 10**17, 0), steps_done=1)
+    pods.crash()
+    pods.manager.apply_inventory(pods.inventory(replicas=2))
+    other = pods.attach(pods.mint("other", f"{uuids[0]}::1"), pod("b"))
+    pods.manager.demand(other.main, uuids[0], Demand("", 0, 1_000, 50))
+    assert pods.manager.next_decision_ns() == 1_000 + MAX_UNIT_NS
+    pods.manager.pods.end(pods.grant("t"), "its pod is gone")
+    assert pods.manager.next_decision_ns() == 1_000
+
+
+def test_a_lease_comes_after_the_last_piece_of_before_the_restart(make_pod_node, pod, uuids):
+    pods = make_pod_node(2)
+    grant = pods.attach(pods.mint("t", f"{uuids[0]}::0"), pod("a"))
+    pods.manager.demand(grant.main, uuids[0], Demand("", 0, 1_000, 50))
+    pods.manager.decide(1_000)
+    pods.crash()
+    pods.manager.apply_inventory(pods.inventory())
+    other = pods.attach(pods.mint("other", f"{uuids[0]}::1"), pod("b"))
+    assert pods.manager.lease(other, 0, 50, 1_000) == Lease(1_050, 1_100)

@@ -187,6 +187,33 @@ def test_a_report_of_a_device_that_is_shared_delays_nobody(node_of):
     assert decide(node, 0) == [("b.0", 0, 0, MS)]
 
 
+@pytest.mark.parametrize("steps_done", [None, 1])
+@pytest.mark.parametrize("places", [None, []])
+def test_of_a_report_of_a_device_that_is_shared_only_the_steps_are_kept(node_of, steps_done, places):
+    node, sessions = node_of("fifo", a=1, b=1)
+    grant = sessions["a.0"].grant
+    main = node.manager.open_session(grant, "", places)
+    node.manager.report_use(main, Piece(0, 10**17, 10**17), steps_done=steps_done)
+    assert (grant.leased_ns, grant.steps_done, node.manager.free_ns(main)) == (0, steps_done or 0, 0)
+    node.crash()
+    again = node.manager.attach(node.token(sessions["b.0"].grant), "b", None, 0)
+    ask(node, again.main, 0, 0, MS)
+    assert [decision.answer.piece for decision in node.manager.decide(0)] == [Piece(0, MS, MS)]
+
+
+def test_a_process_that_does_not_come_back_after_a_restart_leaves_with_its_job(node_of):
+    node, sessions = node_of("fifo", a=1, b=1)
+    ask(node, sessions["a.0"], 0, 0, 500 * S)
+    decide(node, 0)
+    node.crash()
+    again = node.manager.attach(node.token(sessions["b.0"].grant), "b", None, 0)
+    ask(node, again.main, 0, MS, MS)
+    assert node.manager.next_decision_ns() == 500 * S
+    node.clock.advance_to_ns(MS)
+    node.manager.revoke("a", "killed")
+    assert node.manager.next_decision_ns() == MS
+
+
 def test_so_many_processes_and_no_more(node_of):
     node, sessions = node_of("fifo", a=MAX_SESSIONS)
     with pytest.raises(RefusedError, match="has 64 sessions open; end some"):
@@ -298,6 +325,17 @@ def test_what_a_job_was_to_be_given_delays_no_later_job(node_of, again):
     node.manager.attach(node.token(grant), "b", 0, 0)
     assert node.manager.free_ns(grant.main) == S
     assert session.grant.leased_ns <= 600 * S + 10**17 + 10 * S
+
+
+@pytest.mark.parametrize("ends_s", [100, 900])
+def test_a_device_is_idle_after_a_job_that_had_reported_more(node_of, ends_s):
+    node, sessions = node_of("exclusive", a=1)
+    node.manager.report_use(sessions["a.0"].grant.main, Piece(0, 10**17, 10**17), steps_done=1)
+    node.clock.advance_to_ns(ends_s * S)
+    node.manager.revoke("a", "killed")
+    node.clock.advance_ns(2 * S)
+    (device, *_) = node.manager.telemetry().devices
+    assert (device.utilisation, device.leased_ns) == (0, ends_s * S)
 
 
 def test_a_killed_process_leaves_its_own_device_free(node_of):

@@ -452,6 +452,23 @@ def test_an_exclusive_device_becomes_shared_at_once(shared):
     assert decide(node, 30 * MS) == [("b", 0, lease.end_ns, lease.end_ns + MS)]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("mode", PICKING)
+def test_use_that_was_reported_of_an_exclusive_device_delays_others_by_one_demand_at_most(shared, mode, restart):
+    node, grants = shared("exclusive", "a")
+    node.manager.report_use(grants["a"].main, Piece(0, 10**17, 0), steps_done=1)
+    if restart:
+        node.crash()
+    node.manager.apply_inventory(of_mode(mode, 2))
+    other = node.manager.grant("b", UUIDS[:1], 0)
+    other = node.manager.attach(node.token(other), "b", 0, 0)
+    ask(node, other, 0, MS, MS)
+    assert node.manager.next_decision_ns() == 600 * S
+    node.clock.advance_to_ns(2 * MS)
+    node.manager.revoke("a", "gone")
+    assert decide(node, 2 * MS) == [("b", 0, 2 * MS, 3 * MS)]
+
+
 def test_a_full_disk_stops_nobody(shared, monkeypatch):
     node, grants = shared("fifo", "a")
 
