@@ -180,3 +180,25 @@ def test_work_that_frees_memory_when_it_ends_waits_for_no_other_thread(run_manag
     while reserved[-1] != reserved[1] + (63 << 20) and time.monotonic() < until_s:
         time.sleep(0.01)  # nobody waits for the answer to a smaller reservation
     assert reserved[-1] == reserved[1] + (63 << 20)  # the manager knows of both in the end
+
+
+def test_the_manager_is_asked_for_the_device_that_is_meant(
+    run_managed: Callable[..., Manager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program's device 0 is the container's device 2."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    uuid = UUID[:-1] + "3"
+
+    def answer(frame: Frame) -> list[Frame]:
+        if frame["op"] == "demand":
+            reply = {"op": "piece", "sequence": frame["sequence"], "start_ns": 0, "end_ns": frame["work_ns"]}
+            return [reply]
+        return (
+            attached(frame, "time-slice", uuid) if frame["op"] == "attach" else [OK] if frame["op"] == "reserve" else []
+        )
+
+    manager = run_managed(
+        "core.launch(core.default_stream(0)); core.synchronize(core.default_stream(0))", answer, devices=3
+    )
+    assert [frame["devices"] for frame in manager.frames("attach")] == [[], [2]]
+    assert {frame["resource"] for frame in manager.frames("demand")} == {uuid}

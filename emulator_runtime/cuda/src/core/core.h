@@ -65,7 +65,8 @@ typedef struct {
 
 /* A device of the container, as its settings describe it. Rates are peaks of the data sheet. */
 typedef struct {
-    int index;
+    int index;              /* as the program counts, which CUDA_VISIBLE_DEVICES decides */
+    int machine_index;      /* as nvidia-smi, the sharing manager, traces and records count */
     char name[128];         /* as nvidia-smi shows it: "NVIDIA A100-SXM4-40GB" */
     char uuid[48];          /* "GPU-8-4-4-4-12" */
     unsigned char uuid_bytes[16];
@@ -86,12 +87,17 @@ typedef struct {
     emu_roofline roofline;
 } emu_device_info;
 
-/* Read the settings and prepare the devices; the first call does it, later ones return its result. */
+/* Read the settings and prepare the devices, of which the program has those that CUDA_VISIBLE_DEVICES names; the first call does it,
+ * later ones return its result. EMU_NO_DEVICE: the program has none. */
 EMU_EXPORT emu_status emu_start(void);
 EMU_EXPORT int emu_device_count(void);
 /* NULL if there is no such device. Constant for the life of the process. */
 EMU_EXPORT const emu_device_info *emu_device(int index);
 EMU_EXPORT int emu_driver_version(void); /* 13020 is 13.2 */
+/* The same for all devices of the machine, by `machine_index`: what NVML shows. CUDA_VISIBLE_DEVICES isn't read yet. */
+EMU_EXPORT emu_status emu_machine_start(void);
+EMU_EXPORT int emu_machine_device_count(void);
+EMU_EXPORT const emu_device_info *emu_machine_device(int machine_index);
 
 /* A context; each device has a primary one. The libraries treat pointers to it as CUcontext. */
 typedef struct emu_context emu_context;

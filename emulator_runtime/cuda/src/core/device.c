@@ -24,7 +24,10 @@ static uint64_t contexts_created;
 static _Thread_local emu_context *stack[CONTEXT_STACK]; /* the last is current */
 static _Thread_local int depth;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static emu_device_info machine[EMU_MAX_DEVICES]; /* settings.devices are those of them that the program has */
+static int machine_count;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT, choice = PTHREAD_ONCE_INIT;
 static emu_status started = EMU_NOT_INITIALIZED;
 static bool forked;
 
@@ -63,6 +66,8 @@ static void start(void) {
         started = EMU_NOT_INITIALIZED;
         return;
     }
+    machine_count = settings.device_count;
+    memcpy(machine, settings.devices, sizeof machine);
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     emu_statistics_start();
     trace_open();
@@ -72,9 +77,31 @@ static void start(void) {
     started = EMU_OK;
 }
 
-emu_status emu_start(void) {
+/* As a driver does, when CUDA is used for the first time: a program may set the variable until then, and ask NVML before. */
+static void choose(void) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    int chosen[EMU_MAX_DEVICES];
+    if (list == NULL)
+        return;
+    settings.device_count = visible_devices(list, machine, machine_count, chosen);
+    for (int i = 0; i < settings.device_count; i++) {
+        settings.devices[i] = machine[chosen[i]];
+        settings.devices[i].index = i;
+    }
+    emu_log(2, "CUDA_VISIBLE_DEVICES=%s: %d of %d devices", list, settings.device_count, machine_count);
+}
+
+emu_status emu_machine_start(void) {
     pthread_once(&once, start);
     return forked ? EMU_NOT_INITIALIZED : started;
+}
+
+emu_status emu_start(void) {
+    emu_status status = emu_machine_start();
+    if (status != EMU_OK)
+        return status;
+    pthread_once(&choice, choose);
+    return settings.device_count > 0 ? EMU_OK : EMU_NO_DEVICE;
 }
 
 /* ---- devices ---- */
@@ -84,12 +111,30 @@ int emu_device_count(void) {
 }
 
 const emu_device_info *emu_device(int index) {
-    pthread_once(&once, start);
+    emu_start();
     return started == EMU_OK && index >= 0 && index < settings.device_count ? &settings.devices[index] : NULL;
 }
 
+int emu_machine_device_count(void) {
+    return emu_machine_start() == EMU_OK ? machine_count : 0;
+}
+
+const emu_device_info *emu_machine_device(int machine_index) {
+    emu_machine_start();
+    return started == EMU_OK && machine_index >= 0 && machine_index < machine_count ? &machine[machine_index] : NULL;
+}
+
+int machine_index_of(int device) {
+    return device < 0 ? device : settings.devices[device].machine_index;
+}
+
+void device_rename(int device, const char *uuid) {
+    settings_name_device(&settings.devices[device], uuid);
+    settings_name_device(&machine[machine_index_of(device)], uuid);
+}
+
 int emu_driver_version(void) {
-    emu_start();
+    emu_machine_start();
     return settings.driver_version;
 }
 

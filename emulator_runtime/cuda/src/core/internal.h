@@ -33,7 +33,7 @@ typedef struct {
     int virtual_ranks;        /* the job's, if it is recorded without its other ranks; 0: they are there */
     bool warp;
     int log_level;
-    int device_count;
+    int device_count;         /* of the file; of the program once emu_start has returned */
     emu_device_info devices[EMU_MAX_DEVICES];
 } emu_settings;
 
@@ -44,6 +44,11 @@ bool settings_read(void);
 void settings_file_name(const char *setting, char *path, size_t room);
 /* The device has this UUID. */
 void settings_name_device(emu_device_info *device, const char *uuid);
+
+/* ---- visible.c ---- */
+
+/* The machine indexes of the devices that `list`, a value of CUDA_VISIBLE_DEVICES, leaves to the program; answers how many. */
+int visible_devices(const char *list, const emu_device_info *machine, int count, int *chosen);
 
 /* ---- device.c ---- */
 
@@ -68,6 +73,10 @@ emu_status device_usable(int device);
 /* Between these, a thread changes the process's part of a device; others that want to wait. The lock is held. */
 void device_begin_change(int device);
 void device_end_change(int device);
+/* The machine's number of a device of the program; -1 (the host) stays -1. */
+int machine_index_of(int device);
+/* A device of the program turned out to have this UUID. */
+void device_rename(int device, const char *uuid);
 /* Whether this is a child of a process that used devices. */
 bool process_forked(void);
 

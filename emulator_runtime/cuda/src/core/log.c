@@ -26,7 +26,7 @@ void emu_log(int level, const char *format, ...) {
 }
 
 void emu_unsupported(const char *library, const char *function) {
-    emu_start(); /* reads how much is to be said */
+    emu_machine_start(); /* reads how much is to be said */
     pthread_mutex_lock(&core_lock);
     bool first = true;
     for (int i = 0; i < reported_count && first; i++)

@@ -120,11 +120,11 @@ static void take_notification(int device, const char *frame, const char *operati
 /* A scheduler may have given the container another device than the settings file says, as long as nobody had attached. */
 static void take_uuid(const connection *to, const char *device) {
     char uuid[sizeof settings.devices[0].uuid];
-    emu_device_info *known = &settings.devices[to - connections];
-    if (to == &connections[MAIN] || !json_text(json_member(device, "uuid"), uuid, sizeof uuid) || strcmp(uuid, known->uuid) == 0)
+    int place = (int)(to - connections);
+    if (place == MAIN || !json_text(json_member(device, "uuid"), uuid, sizeof uuid) || strcmp(uuid, settings.devices[place].uuid) == 0)
         return;
-    emu_log(2, "device %d is %s", known->index, uuid);
-    settings_name_device(known, uuid);
+    emu_log(2, "device %d is %s", place, uuid);
+    device_rename(place, uuid);
 }
 
 /* What an answer to `attach` says more than others. */
@@ -273,7 +273,7 @@ static void attach_message(int device, char *json, size_t room) {
         snprintf(json, room, "{\"op\":\"attach\",\"version\":3,\"token\":%s,\"devices\":[]}", token);
     else
         snprintf(json, room, "{\"op\":\"attach\",\"version\":3,\"token\":%s,\"session\":\"%s %d\",\"devices\":[%d]}", token, process_name,
-                 device, device);
+                 machine_index_of(device), machine_index_of(device));
 }
 
 static bool send_reservation(int device) {

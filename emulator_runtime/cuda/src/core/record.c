@@ -184,7 +184,7 @@ static void describe_device(const emu_device_info *device, int64_t process_began
     device_body body = {.memory_bytes = device->memory_bytes, .context_bytes = device->context_bytes,
                         .bytes = (uint32_t)strlen(device->gpu_type)};
     memcpy(body.uuid, device->uuid_bytes, sizeof body.uuid);
-    put((head){.tag = DEVICE, .device = (uint8_t)device->index, .at_ns = process_began_ns}, &body, sizeof body, device->gpu_type, body.bytes);
+    put((head){.tag = DEVICE, .device = (uint8_t)device->machine_index, .at_ns = process_began_ns}, &body, sizeof body, device->gpu_type, body.bytes);
 }
 
 /* When the process first uses a device: many processes of a program only count them. */
@@ -200,13 +200,13 @@ static bool ready(void) {
     }
     if (!map_window(0))
         return false;
-    file_header header = {"EMUTRACE", VERSION, (uint32_t)getpid(), rank_of_process(), (uint32_t)settings.device_count};
+    file_header header = {"EMUTRACE", VERSION, (uint32_t)getpid(), rank_of_process(), (uint32_t)emu_machine_device_count()};
     began_ns = wait_began_ns = host_ns();
     waited_ns = last_at_ns = 0;
     append_bytes(&header, sizeof header);
     int64_t process_began_ns = -age_ns();
-    for (int i = 0; i < settings.device_count; i++)
-        describe_device(&settings.devices[i], process_began_ns);
+    for (int i = 0; i < emu_machine_device_count(); i++)
+        describe_device(emu_machine_device(i), process_began_ns);
     return record_on;
 }
 
@@ -262,7 +262,7 @@ static head begin(int tag, int device, uint64_t stream) {
 
 static void put_pair(int tag, const emu_stream *stream, uint32_t first, uint32_t second) {
     pair_body body = {first, second};
-    put(begin(tag, stream == NULL ? 0 : stream->device, stream == NULL ? 0 : stream->id), &body, sizeof body, NULL, 0);
+    put(begin(tag, stream == NULL ? 0 : machine_index_of(stream->device), stream == NULL ? 0 : stream->id), &body, sizeof body, NULL, 0);
 }
 
 /* ---- numbers ---- */
@@ -440,8 +440,8 @@ void record_waiting(bool begins) {
 /* ---- work ---- */
 
 static void put_copy(const emu_stream *stream, const item *work) {
-    copy_body body = {work->copy.to_device, work->copy.from_device, work->copy.width * work->copy.rows};
-    put(begin(COPY, stream->device, stream->id), &body, sizeof body, NULL, 0);
+    copy_body body = {machine_index_of(work->copy.to_device), machine_index_of(work->copy.from_device), work->copy.width * work->copy.rows};
+    put(begin(COPY, machine_index_of(stream->device), stream->id), &body, sizeof body, NULL, 0);
 }
 
 static void put_launch(const emu_stream *stream, const emu_work *work, bool by_host) {
@@ -487,7 +487,7 @@ void record_function_ended(const item *work, int64_t took_ns) {
 void record_memory(int device, size_t used_bytes) {
     uint64_t bytes = used_bytes;
     if (ready())
-        put(begin(MEMORY, device, 0), &bytes, sizeof bytes, NULL, 0);
+        put(begin(MEMORY, machine_index_of(device), 0), &bytes, sizeof bytes, NULL, 0);
 }
 
 /* ---- what NCCL tells ---- */
@@ -520,7 +520,7 @@ void emu_record_collective(unsigned communicator, uint64_t number, int operation
     pthread_mutex_lock(&core_lock);
     collective_body body = {communicator, (uint32_t)operation, number, bytes, (uint32_t)count, 0};
     if (issuing != NULL && ready())
-        put(begin(COLLECTIVE, issuing->device, issuing->id), &body, sizeof body, peers, (size_t)count * sizeof *peers);
+        put(begin(COLLECTIVE, machine_index_of(issuing->device), issuing->id), &body, sizeof body, peers, (size_t)count * sizeof *peers);
     pthread_mutex_unlock(&core_lock);
 }
 

@@ -132,6 +132,7 @@ static const char *take_line(char *key, const char *value) {
             return "there are at most 64 devices";
         settings.devices[settings.device_count] = (emu_device_info){
             .index = settings.device_count,
+            .machine_index = settings.device_count,
             .pci_bus = settings.device_count + 1,
             .roofline = {.convolution_part = 0.6, .product_part = 0.6, .memory_part = 0.75, .normalisation = 1, .kernel_ns = 5000},
         };

@@ -43,7 +43,7 @@ typedef struct {
     slot slots[SLOTS];
 } page;
 
-/* What this process has of a device's page; the core's lock guards it. */
+/* What this process has of a device's page, by the machine's number of the device; the core's lock guards it. */
 static struct {
     char uuid[sizeof settings.devices[0].uuid]; /* whose page it is: the device's may become another's when the process attaches */
     page *page;                                 /* NULL: none */
@@ -151,7 +151,7 @@ static slot *take_slot(page *from) {
 
 /* The page of a device, mapped when it is first wanted, and again if the device has got another UUID; NULL: there is none. */
 static page *page_of(int device) {
-    const char *uuid = settings.devices[device].uuid;
+    const char *uuid = emu_machine_device(device)->uuid;
     if (strcmp(uses[device].uuid, uuid) != 0 && uses[device].own == NULL) {
         if (uses[device].page != NULL)
             munmap(uses[device].page, sizeof(page));
@@ -194,10 +194,11 @@ __attribute__((destructor)) static void give_slots_back(void) {
 /* ---- writing ---- */
 
 void emu_statistics_memory(int device, size_t bytes) {
-    if (uses[device].own == NULL && bytes > 0 && page_of(device) != NULL)
-        uses[device].own = take_slot(uses[device].page);
-    if (uses[device].own != NULL)
-        atomic_store_explicit(&uses[device].own->memory_bytes, bytes, memory_order_relaxed);
+    int place = machine_index_of(device);
+    if (uses[place].own == NULL && bytes > 0 && page_of(place) != NULL)
+        uses[place].own = take_slot(uses[place].page);
+    if (uses[place].own != NULL)
+        atomic_store_explicit(&uses[place].own->memory_bytes, bytes, memory_order_relaxed);
 }
 
 static void add_to_bucket(slot *of, int64_t number, int64_t busy_ns) {
@@ -211,7 +212,7 @@ static void add_to_bucket(slot *of, int64_t number, int64_t busy_ns) {
 
 /* Usually within one interval: two additions. Of very long work, what fits into the slot is kept. */
 void emu_statistics_busy(int device, int64_t end_ns, int64_t duration_ns) {
-    slot *of = uses[device].own;
+    slot *of = uses[machine_index_of(device)].own;
     if (of == NULL || duration_ns <= 0)
         return;
     int64_t start_ns = end_ns - duration_ns;
@@ -229,10 +230,11 @@ void emu_statistics_busy(int device, int64_t end_ns, int64_t duration_ns) {
 
 size_t emu_statistics_memory_of_others(int device) {
     size_t bytes = 0;
-    const page *shared = page_of(device);
+    int place = machine_index_of(device);
+    const page *shared = page_of(place);
     for (int i = 0; shared != NULL && i < SLOTS; i++) {
         const slot *other = &shared->slots[i];
-        if (other != uses[device].own && lives(atomic_load(&other->holder)))
+        if (other != uses[place].own && lives(atomic_load(&other->holder)))
             bytes += atomic_load(&other->memory_bytes);
     }
     return bytes;
@@ -266,15 +268,15 @@ static void read_page(int device, emu_device_use *use) {
     use->utilisation = part > 1 ? 1 : part;
 }
 
-bool emu_device_use_read(int device, emu_device_use *use) {
-    const emu_device_info *info = emu_device(device);
+bool emu_device_use_read(int machine_index, emu_device_use *use) {
+    const emu_device_info *info = emu_machine_device(machine_index);
     memset(use, 0, sizeof *use);
     if (info == NULL)
         return false;
     if (!telemetry_read(info->uuid, use)) {
         memset(use, 0, sizeof *use);
         pthread_mutex_lock(&core_lock);
-        read_page(device, use);
+        read_page(machine_index, use);
         pthread_mutex_unlock(&core_lock);
     }
     if (use->memory_bytes > info->memory_bytes)

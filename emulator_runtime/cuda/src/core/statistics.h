@@ -34,6 +34,6 @@ typedef struct {
 
 /* As the sharing manager says if there is one that answers, else as the pages say. False: there is no such device. May take some
  * milliseconds; the manager is asked at most five times a second. */
-EMU_EXPORT bool emu_device_use_read(int device, emu_device_use *use);
+EMU_EXPORT bool emu_device_use_read(int machine_index, emu_device_use *use);
 
 #endif

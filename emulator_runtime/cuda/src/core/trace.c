@@ -63,7 +63,7 @@ static void write_text(const char *text) {
 void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns) {
     fputs("{\"ph\":\"X\",\"name\":\"", file);
     write_text(work->name);
-    fprintf(file, "\",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"process\":%d,\"work_ns\":%lld", stream->device,
+    fprintf(file, "\",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"process\":%d,\"work_ns\":%lld", machine_index_of(stream->device),
             (unsigned long long)stream->id, (double)start_ns / 1e3, (double)(end_ns - start_ns) / 1e3, (int)getpid(),
             (long long)work->duration_ns);
     if (work->kind == ITEM_COPY)

@@ -24,7 +24,7 @@ static const char devices[EMU_MAX_DEVICES]; /* a handle is the address of an ele
 
 EMU_EXPORT nvml_status nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    if (emu_start() != EMU_OK)
+    if (emu_machine_start() != EMU_OK)
         return NVML_ERROR_DRIVER_NOT_LOADED;
     atomic_fetch_add(&initialized, 1);
     return NVML_SUCCESS;
@@ -76,9 +76,9 @@ static const emu_device_info *device_of(nvml_device handle, const void *output, 
     *wrong = NVML_SUCCESS;
     if (initialized == 0)
         *wrong = NVML_ERROR_UNINITIALIZED;
-    else if (output == NULL || place >= (uintptr_t)emu_device_count())
+    else if (output == NULL || place >= (uintptr_t)emu_machine_device_count())
         *wrong = NVML_ERROR_INVALID_ARGUMENT;
-    return *wrong == NVML_SUCCESS ? emu_device((int)place) : NULL;
+    return *wrong == NVML_SUCCESS ? emu_machine_device((int)place) : NULL;
 }
 
 static nvml_status give_text(const char *text, char *output, unsigned room) {
@@ -134,7 +134,7 @@ EMU_EXPORT nvml_status nvmlSystemGetCudaDriverVersion(int *version) {
 /* A name that the sharing manager knows; its processes may be in other containers. */
 static bool name_in_use(unsigned pid, char *name, size_t room) {
     emu_device_use use;
-    for (int device = 0; device < emu_device_count(); device++) {
+    for (int device = 0; device < emu_machine_device_count(); device++) {
         if (!emu_device_use_read(device, &use))
             continue;
         for (int i = 0; i < use.process_count; i++)
@@ -177,7 +177,7 @@ EMU_EXPORT nvml_status nvmlDeviceGetCount_v2(unsigned *count) {
         return NVML_ERROR_UNINITIALIZED;
     if (count == NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = (unsigned)emu_device_count();
+    *count = (unsigned)emu_machine_device_count();
     return NVML_SUCCESS;
 }
 
@@ -188,7 +188,7 @@ EMU_EXPORT nvml_status nvmlDeviceGetCount(unsigned *count) {
 EMU_EXPORT nvml_status nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
     if (initialized == 0)
         return NVML_ERROR_UNINITIALIZED;
-    if (device == NULL || index >= (unsigned)emu_device_count())
+    if (device == NULL || index >= (unsigned)emu_machine_device_count())
         return NVML_ERROR_INVALID_ARGUMENT;
     *device = &devices[index];
     return NVML_SUCCESS;
@@ -203,8 +203,8 @@ EMU_EXPORT nvml_status nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *
         return NVML_ERROR_UNINITIALIZED;
     if (uuid == NULL || device == NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    for (int i = 0; i < emu_device_count(); i++)
-        if (strcmp(emu_device(i)->uuid, uuid) == 0) {
+    for (int i = 0; i < emu_machine_device_count(); i++)
+        if (strcmp(emu_machine_device(i)->uuid, uuid) == 0) {
             *device = &devices[i];
             return NVML_SUCCESS;
         }
@@ -223,8 +223,8 @@ EMU_EXPORT nvml_status nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvml_dev
         if (sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2)
             return NVML_ERROR_INVALID_ARGUMENT;
     }
-    for (int i = 0; i < emu_device_count(); i++)
-        if (domain == 0 && slot == 0 && bus == (unsigned)emu_device(i)->pci_bus) {
+    for (int i = 0; i < emu_machine_device_count(); i++)
+        if (domain == 0 && slot == 0 && bus == (unsigned)emu_machine_device(i)->pci_bus) {
             *device = &devices[i];
             return NVML_SUCCESS;
         }
@@ -253,7 +253,7 @@ EMU_EXPORT nvml_status nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
     nvml_status wrong;
     const emu_device_info *info = device_of(device, index, &wrong);
     if (info != NULL)
-        *index = (unsigned)info->index;
+        *index = (unsigned)info->machine_index;
     return wrong;
 }
 
@@ -363,7 +363,7 @@ static nvml_status use_of(nvml_device device, const void *output, emu_device_use
     *info = device_of(device, output, &wrong);
     if (*info == NULL)
         return wrong;
-    return emu_device_use_read((*info)->index, use) ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+    return emu_device_use_read((*info)->machine_index, use) ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
 }
 
 EMU_EXPORT nvml_status nvmlDeviceGetMemoryInfo(nvml_device device, nvml_memory *memory) {

@@ -22,6 +22,53 @@ def test_without_settings_there_is_no_device(run_cuda: Run) -> None:
     )
 
 
+def test_an_empty_list_of_visible_devices_leaves_none(run_cuda: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run_cuda(
+        """
+        expect(cuda.cudaGetDeviceCount(byref(c_int())), NO_DEVICE)
+        expect(cuda.cudaSetDevice(0), NO_DEVICE)
+        expect(driver.cuInit(0), NO_DEVICE)
+        """,
+        devices=2,
+    )
+
+
+def test_visible_devices_are_numbered_anew(run_cuda: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    run_cuda(
+        """
+        assert made(cuda.cudaGetDeviceCount, kind=c_int) == 2
+        expect(cuda.cudaSetDevice(2), INVALID_DEVICE)
+        expect(driver.cuInit(0), OK)
+        assert made(driver.cuDeviceGetCount, kind=c_int) == 2
+        expect(driver.cuDeviceGet(byref(c_int()), 2), INVALID_DEVICE)
+        bus = ctypes.create_string_buffer(16)
+        expect(cuda.cudaDeviceGetPCIBusId(bus, 16, 0), OK)
+        assert bus.value == b"0000:03:00.0"
+        assert made(cuda.cudaDeviceGetByPCIBusId, b"0000:01:00.0", kind=c_int) == 1
+        expect(cuda.cudaDeviceGetByPCIBusId(byref(c_int()), b"0000:02:00.0"), INVALID_DEVICE)
+        """,
+        devices=3,
+    )
+
+
+def test_the_list_of_visible_devices_counts_when_cuda_is_first_used(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        nvml = Library("libnvidia-ml.so.1")
+        expect(nvml.nvmlInit_v2(), OK)
+        assert made(nvml.nvmlDeviceGetCount_v2, kind=c_int) == 3
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        assert made(cuda.cudaGetDeviceCount, kind=c_int) == 1
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1,2"
+        assert made(cuda.cudaGetDeviceCount, kind=c_int) == 1
+        assert made(nvml.nvmlDeviceGetCount_v2, kind=c_int) == 3
+        """,
+        devices=3,
+    )
+
+
 def test_the_driver_wants_to_be_initialized_and_to_have_a_context(run_cuda: Run) -> None:
     run_cuda(
         """
