@@ -8,9 +8,11 @@
 #include "manager.h"
 #include "statistics.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { ALLOCATION_UNIT = 512, BLOCK = 64 << 10, SMALL_READ = 8 };
 
@@ -459,6 +461,13 @@ bool memory_contains(const void *address, size_t bytes) {
             return false;
     }
     return true;
+}
+
+bool memory_mapped(const void *address, size_t bytes) {
+    uintptr_t into_page = (uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX - into_page)
+        return false;
+    return msync((char *)address - into_page, bytes + into_page, MS_ASYNC) == 0 || errno != ENOMEM; /* MS_ASYNC writes nothing */
 }
 
 static void mark(range *within, const void *address, size_t bytes, bool written) {

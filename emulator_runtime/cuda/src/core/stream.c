@@ -59,7 +59,9 @@ static void ended_at(emu_stream *stream, int64_t end_ns) {
 /* Memory that the program freed before the work that uses it took place is gone, or somebody else's. */
 static bool still_there(const void *address, size_t bytes, bool known) {
     int device;
-    return !known || (memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, bytes));
+    if (!known)
+        return memory_mapped(address, bytes);
+    return memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, bytes);
 }
 
 static bool memory_gone(const item *work) {

@@ -110,6 +110,47 @@ def test_wrong_copies_are_refused(run_cuda: Run) -> None:
     )
 
 
+def test_copies_from_and_to_memory_that_is_not_there_are_refused(run_cuda: Run) -> None:
+    """A program may read an address from a device, where no kernel has computed one."""
+    run_cuda(
+        """
+        buffer, host = made(cuda.cudaMalloc, 64 * MIB), (ctypes.c_char * 4096)()
+        freed = made(cuda.cudaMalloc, 64 * MIB)
+        expect(cuda.cudaFree(freed), OK)
+        for address in (freed + 4, freed + 32 * MIB, 8, 1 << 47, 1 << 63, (1 << 64) - 8192, (1 << 64) - 2):
+            for count in (1, 4096):
+                for function in (cuda.cudaMemcpy, cuda.cudaMemcpyAsync):
+                    expect(function(buffer, address, count, 1, 0), INVALID_VALUE)
+                    expect(function(address, buffer, count, 2, 0), INVALID_VALUE)
+                    expect(function(host, address, count, 4, 0), INVALID_VALUE)
+                    expect(function(address, host, count, 4, 0), INVALID_VALUE)
+        expect(cuda.cudaMemcpyAsync(buffer, host, 4096, 4, 0), OK)
+        expect(cuda.cudaMemcpyAsync(host, buffer, 4096, 4, 0), OK)
+        """
+    )
+
+
+def test_a_captured_copy_from_memory_that_is_gone_is_left_out(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        import mmap
+        buffer, stream = made(cuda.cudaMalloc, 4096), made(cuda.cudaStreamCreate)
+        source = mmap.mmap(-1, 4096)
+        view = ctypes.c_char.from_buffer(source)
+        address = ctypes.addressof(view)
+        expect(cuda.cudaStreamBeginCapture(stream, 0), OK)
+        expect(cuda.cudaMemcpyAsync(buffer, address, 4096, 1, stream), OK)
+        graph = out()
+        expect(cuda.cudaStreamEndCapture(stream, byref(graph)), OK)
+        executable = made(cuda.cudaGraphInstantiate, graph, 0)
+        del view
+        source.close()
+        expect(cuda.cudaGraphLaunch(executable, stream), OK)
+        expect(cuda.cudaStreamSynchronize(stream), OK)
+        """
+    )
+
+
 def test_rows(run_cuda: Run) -> None:
     run_cuda(
         """
