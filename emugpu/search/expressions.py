@@ -74,7 +74,8 @@ class Expression:
         except (ZeroDivisionError, TypeError, OverflowError) as error:
             used = {node.id for node in ast.walk(self._root) if isinstance(node, ast.Name)}
             given = ", ".join(f"{name} {values[name]}" for name in sorted(used) if name in values)
-            raise InputError(self._place, f"{quoted(self.text)} with {given}: {error}") from error
+            what = f"{quoted(self.text)} with {given}" if given else quoted(self.text)
+            raise InputError(self._place, f"{what}: {error}") from error
 
     def number(self, values: Mapping[str, Value]) -> float:
         """Its value, which must be above 0. Raises InputError."""

@@ -48,6 +48,7 @@ def test_values(text: str, wanted: Value) -> None:
         ("f'{tp}'", "which expressions can't have"),
         ("1 + " * MAX_LENGTH + "1", f"at most {MAX_LENGTH} characters"),
         ("tp / (dp - 8)", "with dp 8, tp 4: division by zero"),
+        ("1/0 == 1", "'1/0 == 1': division by zero"),
         ("kind * 3", "'fp16' is not a number"),
         ("kind < tp", "not supported"),
         ("*".join(["9999999999"] * 10), "the result is too large"),
