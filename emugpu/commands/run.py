@@ -58,7 +58,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--profiles", type=Path, metavar="FILE", help="JSON file with profiles of your own")
     parser.add_argument("--warp", action="store_true", help="waits for a GPU take no time: clocks jump instead")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace; %%p in FILE is the process")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a Chrome trace; %%p in FILE is the process, without it further processes write beside FILE",
+    )
     parser.add_argument(
         "--log", type=int, choices=range(4), metavar="0-3", help="what is not emulated (1), objects, calls"
     )
@@ -82,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     machine = args.machine or f"{socket.gethostname()}, process {os.getpid()}"
     devices = launch.devices_of(args.gpu_type, args.gpus, machine, memory)
     settings = launch.write_settings(launch.settings_text(_process(args, devices[0].gpu_type), devices), os.environ)
+    if args.trace is not None:
+        _make_room(args.trace)
     os.execve(path, words, launch.environment(built(), settings, os.environ, preload=args.preload, warp=args.warp))
 
 
@@ -110,6 +117,14 @@ def _process(args: argparse.Namespace, gpu_type: str) -> launch.ProcessSettings:
 def _profiles(file: Path | None) -> ProfileTable:
     table = ProfileTable.bundled()
     return table if file is None else table.with_file(file)
+
+
+def _make_room(trace: Path) -> None:
+    """The first process that records takes a file that isn't there, or is empty. Raises OSError."""
+    if trace.is_symlink() and trace.is_file():
+        os.truncate(trace, 0)  # such as /dev/stdout
+    elif trace.is_file():
+        trace.unlink()
 
 
 def _absolute(path: Path | None) -> Path | None:

@@ -143,7 +143,8 @@ class _Builder:
         self._header.write_text(header(filter(None, map(self._system_library, LIBRARIES))), encoding="ascii")
 
     def core(self) -> None:
-        self._link(self._compile_all("core", sorted((SOURCES / "core").glob("*.c"))), CORE, [])
+        """It stays when a program closes it, since its threads run on."""
+        self._link(self._compile_all("core", sorted((SOURCES / "core").glob("*.c"))), CORE, ["-Wl,-z,nodelete"])
 
     def cuda_state(self) -> None:
         """Linked by the libraries that name it, to the core."""

@@ -33,6 +33,18 @@ def test_a_program_gets_the_settings_and_its_exit_status_is_the_commands(tmp_pat
     assert "libemugpu_redirect.so" in done.stderr
 
 
+def test_the_trace_of_an_earlier_run_is_removed_before_the_program_starts(tmp_path: Path) -> None:
+    trace, target, link = tmp_path / "trace.json", tmp_path / "target", tmp_path / "link"
+    for file in (trace, target):
+        file.write_text("[\n{}]\n")
+    link.symlink_to(target)
+    assert emugpu("run", "--gpus", "0", "--trace", str(trace), "--", "ls").returncode == 2
+    assert trace.exists(), "the program can't be started: nothing is removed"
+    for option in (trace, link):
+        assert emugpu("run", "--trace", str(option), "--", "ls").returncode == 0
+    assert (trace.exists(), link.is_symlink(), target.read_text()) == (False, True, "")
+
+
 def test_estimates_are_anchored_to_a_profile_or_a_time() -> None:
     for step, expected in (("resnet50:64", "step_ns 206274000"), ("86ms", "step_ns 86000000")):
         done = emugpu("run", "--gpu-type", "V100", "--anchor-to", step, "--", "sh", "-c", "cat $EMUGPU_CUDA_SETTINGS")

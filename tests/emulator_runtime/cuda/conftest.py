@@ -54,6 +54,8 @@ def run_core(libraries: Path, tmp_path: Path) -> Callable[..., str]:
 
     def run(code: str, *, expect: int = 0, text: str | None = None, timeout_s: float = 60, **settings: object) -> str:
         file = tmp_path / "settings"
+        if trace := settings.get("trace"):
+            Path(str(trace)).unlink(missing_ok=True)  # as `emugpu run` does
         file.write_text(text if text is not None else settings_text(**settings), encoding="utf-8")
         environment = os.environ | {
             "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",

@@ -54,7 +54,7 @@ def run_math(run_core: Run, tmp_path: Path) -> Callable[..., tuple[str, list[Wor
         trace = tmp_path / "trace.json"
         program = START + textwrap.dedent(code) + "\ncore.library.emu_device_synchronize(0)\n"
         printed = run_core(program, device=device, trace=trace)
-        events = [event for event in json.loads(trace.read_text()) if event]
+        events = [event for event in json.loads(trace.read_text() if trace.exists() else "[]") if event]
         return printed, [{"name": event["name"], **event["args"]} for event in events]
 
     return run

@@ -76,7 +76,7 @@ def run_layers(run_core: Run, tmp_path: Path) -> RunLayers:
         run_core(
             START + textwrap.dedent(code) + "\ncore.library.emu_device_synchronize(0)\n", device=device, trace=trace
         )
-        events = [event for event in json.loads(trace.read_text()) if event]
+        events = [event for event in json.loads(trace.read_text() if trace.exists() else "[]") if event]
         return [{"name": event["name"], **event["args"]} for event in events]
 
     return run

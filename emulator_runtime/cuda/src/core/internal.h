@@ -25,8 +25,8 @@ typedef struct {
     int64_t step_ns;          /* what a training step takes: the factor follows from it; 0: nothing is known */
     double scalar;            /* the value of a small read of what a kernel wrote */
     char kernel_table[512];   /* file; empty: none */
-    char trace[512];          /* file of the Chrome trace; empty: none. %p: the process's number */
-    char record[512];         /* file of the records for predictions, as `trace` */
+    char trace[512];          /* file of the Chrome trace; empty: none. %p: the process's number; else the first process has it */
+    char record[512];         /* file of the records for predictions; %p as in `trace` */
     char clock[512];          /* file of a shared clock; empty: the host's */
     char manager[108];        /* socket of the sharing manager; empty: none */
     char token[128];
@@ -304,7 +304,8 @@ int64_t kernel_table_ns(const measured_kernel *kernel, const unsigned grid[3], c
 /* ---- trace.c ---- */
 
 void trace_open(void);
-void trace_forget(void); /* in a forked child: the file is the parent's; with %p in its name the child gets its own */
+void trace_forget(void); /* in a forked child: the file is the parent's; the child gets its own when it has work */
+/* Whether `trace_work` is to be called. Opens the file when it is asked first. */
 bool trace_wanted(void);
 void trace_work(const emu_stream *stream, const item *work, int64_t start_ns, int64_t end_ns);
 
