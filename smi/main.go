@@ -17,7 +17,7 @@ const (
 	exitNotFound = 6
 	exitNoDriver = 9
 
-	noGPU    = "NVIDIA-SMI has failed because this container has no emulated GPU. Ask for emuGPU in the container's resources.limits."
+	noGPU    = "NVIDIA-SMI has failed because there is no emulated GPU here. A container gets one by emuGPU in its resources.limits, other programs by emugpu run."
 	notFound = "No devices were found"
 
 	cudaVariable = "EMUGPU_CUDA_SETTINGS" // set where the container may run CUDA programs

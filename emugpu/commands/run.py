@@ -11,10 +11,13 @@ import argparse
 import math
 import os
 import re
+import shlex
 import shutil
 import socket
+import sys
 from pathlib import Path
 
+import emugpu
 from emulator_runtime.cuda import launch
 from emulator_runtime.cuda.build import built
 from emulator_runtime.cuda.kernel_times import check_table
@@ -79,17 +82,18 @@ def run(args: argparse.Namespace) -> int:
     words = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not words:
         raise InputError("emugpu run", "needs a program: emugpu run [OPTIONS] -- python train.py")
-    path = shutil.which(words[0])
+    environ = launch.with_programs(launch.write_program("nvidia-smi", _smi_script(), os.environ), os.environ)
+    path = shutil.which(words[0], path=environ["PATH"])
     if path is None:
         raise InputError("emugpu run", f"there is no program {words[0]}")
     launch.check_program(path)
     memory = None if args.memory is None else _size(args.memory)
     machine = args.machine or f"{socket.gethostname()}, process {os.getpid()}"
     devices = launch.devices_of(args.gpu_type, args.gpus, machine, memory)
-    settings = launch.write_settings(launch.settings_text(_process(args, devices[0].gpu_type), devices), os.environ)
+    settings = launch.write_settings(launch.settings_text(_process(args, devices[0].gpu_type), devices), environ)
     if args.trace is not None:
         _make_room(args.trace)
-    os.execve(path, words, launch.environment(built(), settings, os.environ, preload=args.preload, warp=args.warp))
+    os.execve(path, words, launch.environment(built(), settings, environ, preload=args.preload, warp=args.warp))
 
 
 def _process(args: argparse.Namespace, gpu_type: str) -> launch.ProcessSettings:
@@ -117,6 +121,12 @@ def _process(args: argparse.Namespace, gpu_type: str) -> launch.ProcessSettings:
 def _profiles(file: Path | None) -> ProfileTable:
     table = ProfileTable.bundled()
     return table if file is None else table.with_file(file)
+
+
+def _smi_script() -> str:
+    """`emugpu smi` of this installation, whatever Python the program has in its environment."""
+    root, python = shlex.quote(str(Path(emugpu.__file__).parents[1])), shlex.quote(sys.executable)
+    return f'#!/bin/sh\nunset PYTHONHOME\nPYTHONPATH={root} exec {python} -P -m emugpu smi "$@"\n'
 
 
 def _make_room(trace: Path) -> None:

@@ -1,7 +1,9 @@
-"""`emugpu smi`: show the emulated GPUs of this container in the format of nvidia-smi; with --admin those of a node.
+"""`emugpu smi`: show the emulated GPUs of this container, or of `emugpu run`, in the format of nvidia-smi; with --admin those of
+a node.
 
-Job containers have a static program with the same output at /usr/bin/nvidia-smi, for images without Python.
-exit codes: 0, 2 for a wrong option, 6 if no GPU has the requested id, 9 if the container has no GPU, 143 after SIGTERM.
+Programs of `emugpu run` find it as nvidia-smi. Job containers have a static program with the same output at /usr/bin/nvidia-smi,
+for images without Python.
+exit codes: 0, 2 for a wrong option, 6 if no GPU has the requested id, 9 if there is no GPU, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from pathlib import Path
 
 from emugpu.smi import program
 from emugpu.smi.devices import Picture, container_picture, node_picture
+from emugpu.smi.emulated_run import run_picture
 
 NO_GPU = (
-    "NVIDIA-SMI has failed because this container has no emulated GPU. "
-    "Ask for emuGPU in the container's resources.limits."
+    "NVIDIA-SMI has failed because there is no emulated GPU here. "
+    "A container gets one by emuGPU in its resources.limits, other programs by emugpu run."
 )
 
 
@@ -23,7 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Adds `smi` to the front door's commands."""
     parser = subparsers.add_parser(
         "smi",
-        help="show the emulated GPUs of this container",
+        help="show the emulated GPUs of this container or run",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -38,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints the requested output. The module's docstring has the exit codes."""
 
     def picture() -> Picture | None:
-        return node_picture(args.admin) if args.admin else container_picture(os.environ)
+        if args.admin:
+            return node_picture(args.admin)
+        return run_picture(os.environ) or container_picture(os.environ)
 
     return program.run_smi(args, "emugpu smi", picture, NO_GPU)

@@ -98,13 +98,31 @@ def settings_text(process: ProcessSettings, devices: Iterable[DeviceSettings]) -
 def write_settings(text: str, environ: Mapping[str, str]) -> Path:
     """A file with these settings in the user's cache, the same one each time. It stays: the programs that are started read it
     when they like. Raises OSError."""
-    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(environ.get("EMUGPU_CACHE") or Path(base) / "emugpu").absolute() / "cuda-settings"
+    folder = _cache(environ) / "cuda-settings"
     folder.mkdir(parents=True, exist_ok=True)
     _forget_old(folder)
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
     write_whole(path, text, sync=False, mode=0o600, unfinished=path.with_suffix(f".{os.getpid()}"))
     return path
+
+
+def write_program(name: str, script: str, environ: Mapping[str, str]) -> Path:
+    """A folder in the user's cache that has this program alone, for PATH. Raises OSError."""
+    folder = _cache(environ) / "cuda-programs" / hashlib.sha256(script.encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / name, script, sync=False, mode=0o755, unfinished=folder / f".{name}.{os.getpid()}")
+    return folder
+
+
+def with_programs(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` in which the programs in `folder` are found before all others."""
+    before = environ.get("PATH", os.defpath)
+    return {**environ, "PATH": before if before.split(":")[0] == str(folder) else f"{folder}:{before}"}
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(environ.get("EMUGPU_CACHE") or Path(base) / "emugpu").absolute()
 
 
 def _forget_old(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator_runtime.cuda.build import LIBRARIES_VARIABLE
+from emulator_runtime.cuda.build import LIBRARIES_VARIABLE, built
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -74,6 +74,43 @@ def test_each_run_has_gpus_of_its_own_unless_a_machine_is_named() -> None:
     own = {emugpu("run", *show).stdout for _ in range(2)}
     same = {emugpu("run", "--machine", "m1", *show).stdout for _ in range(2)}
     assert (len(own), len(same)) == (2, 1)
+
+
+HOLDS_MEMORY = """
+import ctypes, os, subprocess
+driver, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
+context, address, handle, memory = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), (ctypes.c_uint64 * 3)()
+assert driver.cuInit(0) == driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1) == 0
+assert driver.cuCtxSetCurrent(context) == driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 30)) == 0
+name, uuid = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
+assert nvml.nvmlInit_v2() == nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(handle)) == 0
+assert nvml.nvmlDeviceGetName(handle, name, 96) == nvml.nvmlDeviceGetUUID(handle, uuid, 96) == 0
+assert nvml.nvmlDeviceGetMemoryInfo(handle, memory) == 0
+def asked(*words):
+    return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, check=True).stdout
+mib = [f"{amount / 2**20:.0f}" for amount in memory]
+wanted = ", ".join(["1", name.value.decode(), uuid.value.decode(), mib[0], mib[2]])
+form = "--format=csv,noheader,nounits"
+assert asked("-i", "1", "--query-gpu=index,name,uuid,memory.total,memory.used", form) == wanted + "\\n"
+assert asked("--query-compute-apps=pid,gpu_uuid,used_memory", form) == f"{os.getpid()}, {uuid.value.decode()}, {mib[2]}\\n"
+assert asked("-L").count("UUID: GPU-") == 2
+print(mib)
+"""
+
+
+def test_programs_of_a_run_have_an_nvidia_smi_that_agrees_with_nvml(tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho a real one\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = emugpu("run", "--gpus", "2", "--memory", "8GiB", "--", sys.executable, "-c", HOLDS_MEMORY, **environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("['8192', ")
+
+
+def test_nvidia_smi_may_be_the_program_of_a_run(tmp_path: Path) -> None:
+    environ = {"PATH": f"{tmp_path}", LIBRARIES_VARIABLE: str(built())}
+    done = emugpu("run", "--gpu-type", "T4", "--", "nvidia-smi", "--query-gpu=name", "--format=csv,noheader", **environ)
+    assert (done.returncode, done.stdout) == (0, "Tesla T4\n")
 
 
 def test_options_of_the_program_are_its_own() -> None:
