@@ -14,7 +14,7 @@ from emulator_runtime.cuda.kernel_times import read_trace, table_text
 from emulator_runtime.cuda.scan import Need, Scan, Support, scan
 
 EXIT_UNKNOWN = 1
-"""A framework wants functions that no list has."""
+"""A framework wants functions that no list has, or nothing that was read can be emulated."""
 _FILES_SHOWN = 3
 
 
@@ -37,7 +37,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "scan",
         help="list what an installed framework wants from NVIDIA's libraries",
         description="List what the libraries and programs of a virtual environment want from each of NVIDIA's libraries, and "
-        "which of it is emulated. Exit status 1 if something is wanted that no list has.",
+        "which of it is emulated. Exit status 1 if something is wanted that no list has, or if all files have the CUDA runtime "
+        "linked into them.",
     )
     scanning.add_argument(
         "venv",
@@ -71,13 +72,17 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def run_scan(args: argparse.Namespace) -> int:
-    """Prints what was found; 1 if a function is unknown. Raises InputError, BuildError and OSError."""
+    """Prints what was found; 1 if a function is unknown or all files are out of reach.
+
+    Raises InputError, BuildError and OSError.
+    """
     result = scan(args.venv, emulated_functions(built()), _progress())
     if args.json:
         print(json.dumps(_as_json(result), indent=2))
     else:
         _print(result, names=args.names)
-    return EXIT_UNKNOWN if result.of(Support.UNKNOWN) else 0
+    out_of_reach = len(result.static) == result.files
+    return EXIT_UNKNOWN if result.of(Support.UNKNOWN) or out_of_reach else 0
 
 
 def run_kernels(args: argparse.Namespace) -> int:
@@ -112,7 +117,7 @@ def _as_json(result: Scan) -> dict[str, object]:
 def _print(result: Scan, *, names: bool) -> None:
     if result.needs:
         _print_table(result)
-    else:
+    elif not result.static:
         print(f"{result.root}: none of {result.files} files wants anything of NVIDIA's libraries")
     if names:
         _print_needs("Answers 'not supported':", result.of(Support.NOT_SUPPORTED))
@@ -120,7 +125,9 @@ def _print(result: Scan, *, names: bool) -> None:
         "Unknown, so that a program that needs it doesn't start or doesn't find it:", result.of(Support.UNKNOWN)
     )
     if result.static:
-        print("\nOut of reach, because the CUDA runtime is linked into it (use nvcc -cudart shared):")
+        if result.needs:
+            print()
+        print("Out of reach, because the CUDA runtime is linked into it (use nvcc -cudart shared):")
         for name in result.static:
             print(f"  {name}")
 

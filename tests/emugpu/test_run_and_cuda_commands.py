@@ -189,3 +189,16 @@ def test_a_folder_that_wants_nothing_is_fine(tmp_path: Path) -> None:
     done = emugpu("cuda", "scan", str(tmp_path))
     assert done.returncode == 0
     assert "none of 1 files wants anything" in done.stdout
+
+
+def test_a_file_with_a_linked_cuda_runtime_fails_but_not_a_folder_that_has_other_files(tmp_path: Path) -> None:
+    text = "CUDA driver version is insufficient for CUDA runtime version"
+    (tmp_path / "source.c").write_text(f'const char *const texts[] = {{"", "{text}"}};')
+    subprocess.run(["cc", "-shared", "-fPIC", "source.c", "-o", "one.so"], cwd=tmp_path, check=True)
+    done = emugpu("cuda", "scan", str(tmp_path / "one.so"))
+    assert done.returncode == 1
+    assert done.stdout.startswith("Out of reach, because the CUDA runtime is linked into it")
+    (tmp_path / "pynvml.py").write_text('_nvmlGetFunctionPointer("nvmlInit_v2")\n')
+    done = emugpu("cuda", "scan", str(tmp_path))
+    assert done.returncode == 0
+    assert "\n\nOut of reach" in done.stdout

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,12 +100,17 @@ EMU_EXPORT CUresult cuGetProcAddress(const char *name, void **function, int cuda
     return cuGetProcAddress_v2(name, function, cuda_version, flags, NULL);
 }
 
-/* The tables of functions behind this interface aren't documented; nothing here takes their place. */
+/* The tables of functions behind this interface aren't documented; nothing here takes their place. NVIDIA's own runtime asks for them
+ * first of all: a program that gets here has it linked into it. */
 EMU_EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)id;
     if (table != NULL) {
         *table = NULL;
     }
     emu_unsupported("CUDA driver", "cuGetExportTable");
+    if (!atomic_flag_test_and_set(&said)) {
+        emu_log(1, "a statically linked CUDA runtime can't be emulated: compile the program with nvcc -cudart shared");
+    }
     return EMU_NOT_SUPPORTED;
 }
