@@ -35,7 +35,7 @@ COMMANDS = {
     "scheduler": "schedule EmuJobs on Kubernetes by a policy",
     "cluster": "a Kubernetes cluster with emulated GPUs",
     "train": "train a model on the emulated GPUs of this container",
-    "smi": "show the emulated GPUs of this container",
+    "smi": "show the emulated GPUs of this container or run",
     "run": "run an unmodified CUDA program on emulated GPUs",
     "trace": "record what a CUDA program asks of its GPUs, to predict its time on others",
     "cuda": "the emulated CUDA libraries: compile them, scan a framework",

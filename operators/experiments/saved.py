@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from emulator_runtime.domain.errors import InputError
 from operators.experiments.calibration.calibration import Calibration
-from scheduler_sims.record import HostSpan, Interruption, JobRecord, LagAccount, RunRecord, Span
+from scheduler_sims.record import HostSpan, Interruption, JobRecord, LagAccount, RunRecord, ServiceLevel, Span
 
 FORMAT = 3
 _DIGITS = 6
@@ -44,6 +44,7 @@ _ROWS: Mapping[str, Callable[..., Any]] = {
     "spans": Span,
     "host_spans": HostSpan,
     "interruptions": Interruption,
+    "services": ServiceLevel,
 }
 """Members of a RunRecord that have a row for each of their objects."""
 
@@ -87,7 +88,7 @@ def _calibration(document: Mapping[str, Any]) -> Calibration:
 
 def _run_document(run: RunRecord) -> dict[str, Any]:
     """Jobs and spans as rows, not as objects: of thousands of them the member names would take most of the space."""
-    document = asdict(replace(run, jobs=(), spans=(), host_spans=(), interruptions=()))
+    document = asdict(replace(run, jobs=(), spans=(), host_spans=(), interruptions=(), services=()))
     for name in _ROWS:
         document[name] = [[getattr(one, f.name) for f in fields(one)] for one in getattr(run, name)]
     return document
