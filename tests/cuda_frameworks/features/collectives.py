@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import torch
 import torch.distributed as dist
@@ -62,6 +63,39 @@ def _collectives(rank: int) -> None:
 
 def collectives() -> None:
     _processes(_collectives)
+
+
+def _late_ranks(rank: int) -> None:
+    sizes, mine = torch.zeros(2, dtype=torch.int64, device="cuda"), torch.tensor([25 + 5000 * rank]).cuda()
+    for turn in range(6):  # one rank comes late, so what the other one gives to its GPU meanwhile is done later
+        for name, work in {"largest": _largest_size, "sum": _sum_and_more, "gather_object": _gathered}.items():
+            dist.barrier()
+            torch.cuda.synchronize()
+            if rank == turn % 2:
+                time.sleep(0.2)
+            assert work(rank, sizes, mine), (name, turn)
+
+
+def _largest_size(rank: int, sizes: torch.Tensor, mine: torch.Tensor) -> bool:
+    each = [sizes[other].unsqueeze(0) for other in range(2)]
+    dist.all_gather(each, mine)
+    return max(each).item() == 5025
+
+
+def _sum_and_more(rank: int, sizes: torch.Tensor, mine: torch.Tensor) -> bool:
+    total = mine.clone()
+    dist.all_reduce(total)
+    return (total + 5).item() == 5055
+
+
+def _gathered(rank: int, sizes: torch.Tensor, mine: torch.Tensor) -> bool:
+    objects = [None, None] if rank == 0 else None
+    dist.gather_object("a" * (10 + 5000 * rank), objects, dst=0)
+    return rank == 1 or objects == ["a" * 10, "a" * 5010]
+
+
+def late_ranks() -> None:
+    _processes(_late_ranks)
 
 
 def _point_to_point(rank: int) -> None:

@@ -12,18 +12,20 @@ CONCATENATE = b"CatArrayBatchedCopy_contigINS1_10OpaqueTypeILj8EEEjLi1ELi128ELi1
 
 
 class Kernels:
-    """Launches on the default stream of a Core."""
+    """Launches on streams of a Core, by default on its default stream."""
 
     def __init__(self, core):
         self._core = core
 
-    def launch(self, name, *parameters, grid=(1, 1, 1)):
+    def launch(self, name, *parameters, grid=(1, 1, 1), stream=None):
         """Parameters: what they are in memory."""
         kept = [ctypes.create_string_buffer(one, len(one)) for one in parameters]
         pointers = (c_void_p * len(kept))(*(ctypes.addressof(one) for one in kept))
         kernel = c_void_p(self._core.library.emu_kernel_named(name))
-        stream = self._core.default_stream()
+        stream = stream or self._core.default_stream()
         self._core.call("emu_launch_kernel", stream, kernel, (c_uint * 3)(*grid), (c_uint * 3)(1, 1, 1), pointers)
+        for one in kept:
+            ctypes.memset(one, 255, len(one))  # the program's memory may be used for something else now
 
     def integers(self, *values):
         """Device memory with these, as from another process: kernels that run later aren't supposed to change them."""

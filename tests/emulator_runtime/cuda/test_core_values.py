@@ -130,3 +130,68 @@ assert read(place) == (42,)
 assert read(sizes, 2) == (40, 2)
 """
     )
+
+
+LATE = """
+place, told, gathered = integers(0), core.allocate(512, HOST), []
+def arrive(ready_ns):
+    if gathered:
+        ctypes.memmove(place, longs(*gathered), 16)
+        core.library.emu_memory_written(place, c_size_t(16))
+        return core.library.emu_now_ns()
+core.deferred(core.default_stream(), arrive)
+second = c_void_p(place.value + 8)
+def arrived(size):
+    core.copy(core.default_stream(), told, result, size, blocking=False)
+    gathered.extend([25, 5025])
+    core.synchronize(core.default_stream())
+    return ctypes.string_at(told, size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "values"),
+    [
+        ("launch(ADD_NUMBER, integer(2), longs(30, 2), tensors(result, place))", (85, 5085)),
+        ("launch(ADD_TENSOR, integer(1), longs(-1), tensors(result, place, second))", (-5000,)),
+        (
+            "launch(CONCATENATE, tensors(result), concatenation(second, place, sizes=[1, 1]), grid=(1, 2, 1))",
+            (5025, 25),
+        ),
+    ],
+)
+def test_a_kernel_reads_what_arrives_after_its_launch(run_core, call, values):
+    """As behind a collective that waits for another rank. Its parameters are those of the launch: the program forgets them."""
+    run_core(
+        f"""{HEAD}{LATE}
+{call}
+assert struct.unpack("{len(values)}q", arrived({8 * len(values)})) == {values}
+"""
+    )
+
+
+def test_values_that_arrive_late_are_compared_and_added_in_order(run_core):
+    run_core(
+        f"""{HEAD}{LATE}
+launch(ADD_NUMBER, integer(1), longs(5000, 1), tensors(place, place))
+launch(COMPARE, integer(1), integer(0), tensors(result, place, second))
+assert arrived(1) == b"\\1"
+"""
+    )
+
+
+def test_a_kernel_of_a_graph_is_executed_at_each_launch_of_the_graph(run_core):
+    run_core(
+        f"""{HEAD}
+count, stream, graph = integers(5), core.stream(), c_void_p()
+core.call("emu_capture_begin", stream, None)
+launch(ADD_NUMBER, integer(1), longs(1, 1), tensors(count, count), stream=stream)
+core.call("emu_capture_end", stream, byref(graph))
+assert read(count) == (5,)
+for _ in range(3):
+    core.call("emu_graph_launch", graph, stream)
+core.call("emu_graph_destroy", graph)
+core.synchronize(stream)
+assert read(count) == (8,)
+"""
+    )

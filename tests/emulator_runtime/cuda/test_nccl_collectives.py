@@ -210,3 +210,34 @@ report(values=in_threads(lambda: rank(0), lambda: rank(1)))
 """
     (tmp_path / "settings").write_text(settings_text(2), encoding="ascii")
     assert run_ranks(program, 1, tmp_path) == [{"values": [[3], [3]]}]
+
+
+def test_sizes_that_a_late_rank_sends_are_compared(tmp_path: Path) -> None:
+    """torch.distributed asks which of the gathered sizes is largest right after the all-gather, for which rank 0 and rank 1 are
+    late in turn: the kernel that compares them is launched before they have come."""
+    program = """
+import ctypes
+from types import SimpleNamespace
+from tests.emulator_runtime.cuda.kernel_calls import COMPARE, Kernels, integer, tensors
+library, comm = main_rank()
+r, core = comm.fact("ncclCommUserRank"), library.core
+core.emu_kernel_named.restype = ctypes.c_void_p
+core.emu_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_bool]
+def call(function, *arguments):
+    assert getattr(core, function)(*arguments) == 0
+kernels = Kernels(SimpleNamespace(library=core, default_stream=lambda: comm.stream, call=call))
+gathered, greater = comm.buffer(INT64, [0, 0]), comm.buffer(UINT8, [0])
+second, answers = ctypes.c_void_p(gathered.address.value + 8), []
+for turn in range(4):
+    size = comm.buffer(INT64, [25 if r == turn // 2 else 5025])
+    if r == turn % 2:
+        time.sleep(0.2)
+    assert comm.start("ncclAllGather", size, gathered, 1, INT64) == SUCCESS
+    kernels.launch(COMPARE, integer(1), integer(1), tensors(greater.address, second, gathered.address))
+    answer = ctypes.create_string_buffer(b"?", 1)
+    call("emu_copy", comm.stream, answer, greater.address, 1, True)
+    answers.append(answer.raw.hex())
+report(answers=answers)
+"""
+    for values in run_ranks(program, 2, tmp_path):
+        assert values == {"answers": ["01", "01", "00", "00"]}

@@ -44,6 +44,7 @@ static bool add_step(emu_graph *graph, const graph_step *step) {
         graph->room = room;
     }
     graph->steps[graph->count++] = *step;
+    arguments_share(step->work.arguments);
     if (step->work.kind == ITEM_DEFERRED)
         plan_share(step->work.plan);
     return true;
@@ -51,6 +52,7 @@ static bool add_step(emu_graph *graph, const graph_step *step) {
 
 static void clear(emu_graph *graph) {
     for (int i = 0; i < graph->count; i++) {
+        arguments_release(graph->steps[i].work.arguments);
         if (graph->steps[i].work.kind == ITEM_DEFERRED)
             plan_release(graph->steps[i].work.plan);
     }

@@ -54,7 +54,7 @@ int visible_devices(const char *list, const emu_device_info *machine, int count,
 
 typedef struct {
     emu_engine compute, copy_in, copy_out;
-    uint64_t launches;        /* kernels and library calls so far */
+    uint64_t launches;        /* kernels and library calls that streams have got to */
     const char *last_work;    /* the name of the last of them; the value rule goes by it */
     size_t used_bytes, peak_bytes;
     _Atomic(emu_stream *) default_stream; /* NULL: not made yet */
@@ -106,6 +106,10 @@ typedef struct {
 deferred_plan *plan_share(deferred_plan *plan);
 void plan_release(deferred_plan *plan);
 
+/* A kernel that is executed, and its parameters, kept while a stream or a graph needs them; see values.c. */
+typedef struct executed_kernel executed_kernel;
+typedef struct kernel_arguments kernel_arguments;
+
 /* Work that waits for an end that isn't known, in the order of its stream. */
 typedef enum { ITEM_WORK, ITEM_COPY, ITEM_MARK, ITEM_WAIT, ITEM_DEFERRED, ITEM_HOST } item_kind;
 
@@ -121,7 +125,8 @@ typedef struct item {
     bool measured;                    /* WORK: the duration is the kernel table's */
     bool by_host;                     /* WORK: launched by the host, not by a graph */
     emu_engine *engine;               /* WORK, COPY: what does it; NULL: nothing that others could keep busy */
-    emu_work work;                    /* WORK, for the trace */
+    emu_work work;                    /* WORK, for the trace and the values */
+    kernel_arguments *arguments;      /* WORK: NULL unless the kernel is executed */
     struct {                          /* COPY: rows of `width` bytes; if `from` is NULL, their elements are set to `value` */
         void *to;
         const void *from;
@@ -261,8 +266,14 @@ void values_written(const void *address, size_t bytes, int device, bool exchange
 bool values_known(const void *address, size_t bytes, int device, bool *exchanged);
 /* A small read of device memory: `to` gets what a kernel may have computed there. False: what is there counts. */
 bool values_computed(void *to, const void *from, size_t bytes, int device);
-/* Work is launched. `arguments`: a kernel's, one pointer to each parameter; NULL: not known. Its name lives as long as the process. */
-void values_launched(const emu_work *work, void *const *arguments, int device);
+/* What is executed for kernels of this name; NULL: nothing. */
+const executed_kernel *values_kernel(const char *name);
+/* A copy of the parameters, from one pointer to each; one reference. NULL: out of memory. */
+kernel_arguments *arguments_new(const executed_kernel *kernel, void *const *arguments);
+kernel_arguments *arguments_share(kernel_arguments *shared); /* may be NULL, as in arguments_release */
+void arguments_release(kernel_arguments *shared);
+/* A stream has got to this work. `arguments`: of a kernel that is executed; else NULL. Its name lives as long as the process. */
+void values_worked(const emu_work *work, const kernel_arguments *arguments, int device);
 
 /* ---- kernels.c, cost.c ---- */
 

@@ -104,6 +104,8 @@ static bool settle(emu_stream *stream, item *work) {
         }
         if (work->kind == ITEM_COPY)
             move_data(work);
+        else
+            values_worked(&work->work, work->arguments, stream->device);
         if (work->engine == &devices[stream->device].compute) {
             emu_statistics_busy(stream->device, end_ns, work->duration_ns);
             if (!manager_shares(stream->device))
@@ -143,6 +145,7 @@ static bool settle(emu_stream *stream, item *work) {
 static void clear(item *work) {
     grant_release(work);
     moment_release(work->moment);
+    arguments_release(work->arguments);
     if (work->kind != ITEM_DEFERRED)
         return;
     if (work->plan->work.done != NULL)
@@ -355,6 +358,7 @@ emu_status stream_issue(emu_stream *stream, item *work) {
             return EMU_OUT_OF_MEMORY;
         plan_share(work->plan);
     }
+    arguments_share(work->arguments);
     if (stream->first != NULL)
         streams_resolve();
     /* A host function stays in the list: its thread needs an address that lasts. So does what a manager grants. */

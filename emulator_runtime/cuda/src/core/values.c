@@ -2,7 +2,8 @@
  *
  * Kernels write nothing (memory.c). But programs let the host's way depend on small values: sizes of objects that ranks exchange,
  * flags, counts. So the last small writes are remembered, kernels that add a few integers of them do it, and other small reads
- * of what kernels wrote are answered by the last kernel's name. docs/cuda.md says what a program reads.
+ * of what kernels wrote are answered by the last kernel's name. All of this happens in the order of the stream: what a kernel reads
+ * may come from a collective that still waits for another rank when the kernel is launched. docs/cuda.md says what a program reads.
  */
 #include "internal.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 enum { REMEMBERED_WRITES = 64, KERNELS_AFTER_EXCHANGE = 64, MOST_REDUCED_BYTES = 4096, MOST_INTEGERS = 64, CONCATENATED = 128,
-       MOST_CONCATENATED_BYTES = 64 << 10 };
+       MOST_CONCATENATED_BYTES = 64 << 10, MOST_PARAMETERS = 3 };
 
 /* The last small places that the host wrote, to tell their values from what kernels would have written since. */
 static struct {
@@ -215,7 +216,7 @@ static bool concatenate(const char *kernel, void *const *arguments, const unsign
     char *result = *(char *const *)arguments[0];
     const concatenation *inputs = arguments[1];
     bool exchanged = true;
-    if (size == 0 || strstr(kernel, "EEjLi1ELi128ELi1E") == NULL || grid[1] > CONCATENATED)
+    if (size == 0 || grid[1] > CONCATENATED)
         return false;
     for (unsigned i = 0; i < grid[1]; i++) {
         size_t bytes = inputs->elements[i] * size;
@@ -239,21 +240,71 @@ static bool reduce_to_unknown(const char *kernel, void *const *arguments, const 
     return false;
 }
 
-static const struct {
-    const char *part; /* of the name */
+struct executed_kernel {
+    const char *parts[2];               /* of the name; the second may be NULL */
+    size_t parameters[MOST_PARAMETERS]; /* the bytes of the first ones; 0: it isn't read */
     bool (*execute)(const char *kernel, void *const *arguments, const unsigned grid[3], int device);
-} EXECUTED[] = {
-    {"CUDAFunctorOnSelf_addIlEESt5arrayIPcLm2E", add_integers},
-    {"CUDAFunctor_addIlEESt5arrayIPcLm3E", add_integers},
-    {"CompareFunctorIlEESt5arrayIPcLm3E", compare_integers},
-    {"CatArrayBatchedCopy", concatenate},
-    {"DeviceReduceSingleTileKernel", reduce_to_unknown},
 };
 
-void values_launched(const emu_work *work, void *const *arguments, int device) {
+static const executed_kernel EXECUTED[] = {
+    {{"CUDAFunctorOnSelf_addIlEESt5arrayIPcLm2E"}, {sizeof(int), 2 * sizeof(int64_t), 2 * sizeof(void *)}, add_integers},
+    {{"CUDAFunctor_addIlEESt5arrayIPcLm3E"}, {sizeof(int), sizeof(int64_t), 3 * sizeof(void *)}, add_integers},
+    {{"CompareFunctorIlEESt5arrayIPcLm3E"}, {sizeof(int), sizeof(int), 3 * sizeof(void *)}, compare_integers},
+    {{"CatArrayBatchedCopy", "EEjLi1ELi128ELi1E"}, {sizeof(char *), sizeof(concatenation)}, concatenate},
+    {{"DeviceReduceSingleTileKernel"}, {0, sizeof(void *)}, reduce_to_unknown},
+};
+
+const executed_kernel *values_kernel(const char *name) {
+    for (size_t i = 0; i < sizeof EXECUTED / sizeof EXECUTED[0]; i++) {
+        const char *const *parts = EXECUTED[i].parts;
+        if (strstr(name, parts[0]) != NULL && (parts[1] == NULL || strstr(name, parts[1]) != NULL))
+            return &EXECUTED[i];
+    }
+    return NULL;
+}
+
+struct kernel_arguments {
+    int references;
+    const executed_kernel *kernel;
+    void *parameters[MOST_PARAMETERS];
+    int64_t values[]; /* of the parameters, each from a new element on */
+};
+
+static size_t elements_of(size_t bytes) {
+    return (bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
+}
+
+kernel_arguments *arguments_new(const executed_kernel *kernel, void *const *arguments) {
+    size_t elements = 0;
+    for (int i = 0; i < MOST_PARAMETERS; i++)
+        elements += elements_of(kernel->parameters[i]);
+    kernel_arguments *made = malloc(sizeof *made + elements * sizeof made->values[0]);
+    if (made == NULL)
+        return NULL;
+    *made = (kernel_arguments){.references = 1, .kernel = kernel};
+    int64_t *next = made->values;
+    for (int i = 0; i < MOST_PARAMETERS; i++) {
+        if (kernel->parameters[i] > 0)
+            made->parameters[i] = memcpy(next, arguments[i], kernel->parameters[i]);
+        next += elements_of(kernel->parameters[i]);
+    }
+    return made;
+}
+
+kernel_arguments *arguments_share(kernel_arguments *shared) {
+    if (shared != NULL)
+        shared->references++;
+    return shared;
+}
+
+void arguments_release(kernel_arguments *shared) {
+    if (shared != NULL && --shared->references == 0)
+        free(shared);
+}
+
+void values_worked(const emu_work *work, const kernel_arguments *arguments, int device) {
     devices[device].last_work = work->name;
-    for (size_t i = 0; write_count > 0 && arguments != NULL && i < sizeof EXECUTED / sizeof EXECUTED[0]; i++)
-        if (strstr(work->name, EXECUTED[i].part) != NULL && EXECUTED[i].execute(work->name, arguments, work->grid, device))
-            return; /* what else is known stays so */
+    if (arguments != NULL && arguments->kernel->execute(work->name, arguments->parameters, work->grid, device))
+        return; /* what else is known stays so */
     devices[device].launches++;
 }

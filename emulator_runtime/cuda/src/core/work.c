@@ -10,6 +10,7 @@ struct emu_kernel {
     emu_kernel *next; /* in its bucket */
     char *name;
     kernel_traffic traffic;
+    const executed_kernel *executed; /* NULL: it isn't */
     bool launched;
     const measured_kernel *measured; /* once it has been launched; NULL: the table doesn't have it */
 };
@@ -32,6 +33,7 @@ static emu_kernel *new_kernel(const char *name) {
     if (kernel != NULL && copy != NULL) {
         kernel->name = copy;
         kernel->traffic = kernel_traffic_of(copy);
+        kernel->executed = values_kernel(copy);
         emu_kernel **bucket = &buckets[bucket_of(name)];
         kernel->next = *bucket;
         *bucket = kernel;
@@ -64,17 +66,16 @@ const char *emu_kernel_name(const emu_kernel *kernel) {
 
 /* ---- work of the compute units ---- */
 
-/* The lock is held. `work->name` lives as long as the process. */
-static emu_status launch(emu_stream *stream, const emu_work *work, const measured_kernel *measured, void *const *arguments) {
+/* The lock is held. `work->name` lives as long as the process. `arguments`: of a kernel that is executed; else NULL. */
+static emu_status launch(emu_stream *stream, const emu_work *work, const measured_kernel *measured, kernel_arguments *arguments) {
     device_state *device = &devices[stream->device];
     const emu_roofline *constants = &settings.devices[stream->device].roofline;
     item issued = {.kind = ITEM_WORK, .name = work->name, .engine = &device->compute, .measured = measured != NULL, .by_host = true,
-                   .work = *work};
+                   .work = *work, .arguments = arguments};
     if (measured != NULL)
         issued.duration_ns = kernel_table_ns(measured, work->grid, work->block, constants->kernel_ns);
     else
         issued.duration_ns = cost_of_work(stream->device, work);
-    values_launched(work, arguments, stream->device);
     if (settings.estimator == ESTIMATE_ROOFLINE)
         issued.dispatch_ns = (int64_t)constants->dispatch_ns;
     return stream_issue(stream, &issued);
@@ -110,7 +111,10 @@ emu_status emu_launch_kernel(emu_stream *stream, emu_kernel *kernel, const unsig
                          .bytes = kernel_bytes(&kernel->traffic, grid, block, arguments)};
         memcpy(work.grid, grid, sizeof work.grid);
         memcpy(work.block, block, sizeof work.block);
-        status = launch(stream, &work, measured_times(kernel), arguments);
+        bool executed = kernel->executed != NULL && arguments != NULL;
+        kernel_arguments *kept = executed ? arguments_new(kernel->executed, arguments) : NULL;
+        status = executed && kept == NULL ? EMU_OUT_OF_MEMORY : launch(stream, &work, measured_times(kernel), kept);
+        arguments_release(kept);
     }
     pthread_mutex_unlock(&core_lock);
     return status;
