@@ -30,11 +30,15 @@ class Manager(threading.Thread):
         self.socket.listen()
         self.answer = answer
         self.got: list[Frame] = []
+        self.connections: list[threading.Thread] = []
 
     def run(self) -> None:
         with contextlib.suppress(OSError):  # closed at the test's end
             while True:
-                threading.Thread(target=self.serve, args=(self.socket.accept()[0],), daemon=True).start()
+                self.connections.append(
+                    threading.Thread(target=self.serve, args=(self.socket.accept()[0],), daemon=True)
+                )
+                self.connections[-1].start()
 
     def serve(self, connection: socket.socket) -> None:
         decoder = Decoder()
@@ -64,6 +68,8 @@ def run_managed(run_core: Callable[..., str], tmp_path: Path) -> Iterator[Callab
         started.append(Manager(path, answer))
         started[-1].start()
         run_core(code, manager=path, token="secret", **settings)
+        for connection in started[-1].connections:  # what the program sent last may not have been read yet
+            connection.join(10)
         return started[-1]
 
     yield run
