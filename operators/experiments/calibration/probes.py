@@ -20,12 +20,12 @@ from scheduler_sims.inputs.cluster_file import ClusterSpec
 
 ALONE, BURST, WIDE, CHAIN, VISITS = 3, 12, 32, 10, 3
 STEP_S = 1.0
-"""Run time of a probe job that doesn't yield: one step."""
+"""A step of a probe job that doesn't yield; most have one."""
 CHAIN_STEP_S = 6.0
 """Run time of a job of the chain. A machine on which nothing happened for some seconds, as between the starts and ends of real
 jobs, starts a pod more slowly than one that has just started another: 1.2 s instead of 0.9 s were seen."""
 TURN_S, TURN_APART_S = 20.0, 1.0
-"""Run time of the jobs of `turnover`, and how far apart the first ones end."""
+"""Run time of the jobs of `turnover`, and how far apart the first ones end; multiples of STEP_S."""
 YIELD_STEP_S, YIELD_STEPS = 0.1, 300
 _BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_VISITS_S = 7.0, 8.0
@@ -79,8 +79,8 @@ def _chain(places: Sequence[Place]) -> ProbeJobs:
 def _turnover(places: Sequence[Place]) -> ProbeJobs:
     """Two jobs in each place, of which the first ones end shortly one after the other; none where there is one place."""
     some = places[:BURST] if len(places) > 1 else ()
-    first = (_job(f"ends-{p.number}", p, step_s=TURN_S + TURN_APART_S * turn) for turn, p in enumerate(some))
-    second = (_job(f"follows-{place.number}", place, step_s=TURN_S) for place in some)
+    first = (_turning(f"ends-{p.number}", p, TURN_S + TURN_APART_S * turn) for turn, p in enumerate(some))
+    second = (_turning(f"follows-{place.number}", place, TURN_S) for place in some)
     return ProbeJobs((*first, *second))
 
 
@@ -146,6 +146,11 @@ def probe_jobs(cluster: ClusterSpec, probes: Sequence[Probe] = PROBES) -> dict[s
         for name, each in made.items()
         if each.jobs
     }
+
+
+def _turning(job_id: str, place: Place, duration_s: float) -> JobSpec:
+    """In many steps, since pools whose devices are shared refuse long ones."""
+    return _job(job_id, place, steps=round(duration_s / STEP_S))
 
 
 def _yielding(job_id: str, place: Place) -> JobSpec:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
-from emulator_runtime.domain.units import GIB, to_ns
+from emulator_runtime.domain.job import TimedWork
+from emulator_runtime.domain.units import GIB, POOL_UNIT_NS, to_ns
 from emulator_runtime.profiles.table import ProfileTable
 from operators.experiments.calibration.calibration import calibrated
 from operators.experiments.calibration.observations import ProbeJobs, observations
@@ -167,6 +168,14 @@ def test_calibration_finds_what_the_simulator_charges(costs: ClusterCosts, gpus:
         assert found["serial_stop_s"] == pytest.approx(costs.serial_stop_s, abs=slack)
         assert found["shared_stop_s"] == pytest.approx(costs.shared_stop_s, abs=slack)
     assert calibration.costs(costs.coalesce_s).start_s == found["start_s"]
+
+
+def test_pools_that_share_devices_take_the_steps_of_probes() -> None:
+    jobs = probe_jobs(cluster_of(40, 2, ClusterCosts()))
+    for job in (job for probe in jobs.values() for job in probe.jobs):
+        for work in job.work.values():
+            assert isinstance(work, TimedWork)
+            assert to_ns(work.duration_s) // job.steps <= POOL_UNIT_NS, job.job_id
 
 
 @pytest.mark.parametrize(
