@@ -61,10 +61,10 @@ def test_a_program_ends_fails_or_is_invalid(kubectl: Kubectl) -> None:
 
 def test_traced_programs_run_in_pods(admin: Kubectl, tmp_path: Path) -> None:
     """The cluster has other GPUs than the example was traced for. Its profiles name those here, and how long they take isn't
-    compared."""
+    compared. Two of the four programs: the wheel has no kernels for attention and embeddings on a V100."""
     document = json.loads((EXAMPLE / "profiles.json").read_text(encoding="utf-8"))
-    lines = list(csv.DictReader((EXAMPLE / "workload.csv").read_text(encoding="utf-8").splitlines()))[:4]
-    rows = [{**line, "steps": "20"} for line in lines]
+    lines = csv.DictReader((EXAMPLE / "workload.csv").read_text(encoding="utf-8").splitlines())
+    rows = [{**line, "steps": "20"} for line in lines if line["model"] in ("resnet", "segmentation")][:4]
     workload, profiles, out = tmp_path / "w.csv", tmp_path / "p.json", tmp_path / "out"
     with workload.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
