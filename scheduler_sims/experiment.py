@@ -76,8 +76,8 @@ class Experiment:
 
     def serving(self, services_path: Path, stretch: float = 1.0) -> Experiment:
         """The same experiment with the replicas of the inference services in a file among the jobs. Raises InputError."""
-        found = load_services(services_path, self.workload.profiles.catalogue)
-        services = tuple(each.stretched(stretch) for each in found)
+        services = load_services(services_path, self.workload.profiles.catalogue)
+        services = tuple(each.stretched(stretch) for each in services)
         if (latest_s := max(each.until_s for each in services)) > MAX_SECONDS:
             raise InputError("--stretch", f"{stretch:g} takes services to {latest_s:g} s, beyond {MAX_SECONDS:g} s")
         workload = with_replicas(self.workload, services, self.spec, str(services_path))

@@ -19,9 +19,8 @@ from scheduler_sims.policies.resolve import policy_file
 from scheduler_sims.record import RunRecord
 from scheduler_sims.reports.comparison import Comparison, compare
 from scheduler_sims.reports.files import summary_dict, write_jobs_csv, write_summary
-from scheduler_sims.reports.interruptions_file import write_interruptions_csv
 from scheduler_sims.reports.page.html import write_report
-from scheduler_sims.reports.services_file import write_services_csv
+from scheduler_sims.reports.run_tables import write_interruptions_csv, write_services_csv
 from scheduler_sims.reports.spans_file import write_spans_csv
 from scheduler_sims.reports.table import print_comparison
 

@@ -197,7 +197,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A submitted job. `work` has the actual cost of each configuration, which policies can't see. `program`: what it runs; None:
-    training is emulated. `until_s`: when it leaves, whatever it has done until then, as a replica of a service does; None: at its
+    training is emulated. `until_s`: when it leaves regardless of its progress, as a replica of a service does; None: at its
     end."""
 
     job_id: str

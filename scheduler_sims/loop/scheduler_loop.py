@@ -171,7 +171,8 @@ class SchedulerLoop:
             self.books.submit(job)
             self._changed(job.job_id, "submitted")
             self._stated_ends.enter(job)
-        self._end_stated(now_ns)
+        if due := self._stated_ends.due(now_ns):
+            self._end_stated(due, now_ns)
         if self._wake_ns is not None and self._wake_ns <= now_ns:
             self._wake_ns = None
             self._triggers.add("wake")
@@ -220,11 +221,9 @@ class SchedulerLoop:
         self._stop([job_id for job_id, allocation in held.items() if not names.issuperset(allocation.nodes)])
         self._triggers.add(str(Happening.NODES))
 
-    def _end_stated(self, now_ns: int) -> None:
+    def _end_stated(self, job_ids: Sequence[str], now_ns: int) -> None:
         """Of the jobs whose time has come, those that wait have left, and those that run are stopped."""
-        present = [
-            view for job_id in self._stated_ends.due(now_ns) if (view := self.books.views.get(job_id)) is not None
-        ]
+        present = [view for job_id in job_ids if (view := self.books.views.get(job_id)) is not None]
         for view in present:
             if view.queued:
                 self._released(Event(now_ns, Happening.STOPPED, view.job_id, view.row, view.steps_done))

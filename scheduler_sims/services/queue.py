@@ -1,7 +1,7 @@
 """The M/M/c queue: requests that come at random wait for the first free one of c equal replicas (Erlang, 1917).
 
-Arrivals are a Poisson process, times of service are exponentially distributed, and nobody gives up. Formulas as in Gross et al.,
-"Fundamentals of Queueing Theory", 4th edition, section 2.3.
+Arrivals are a Poisson process, times of service are exponentially distributed, and no request leaves before it is answered.
+Formulas as in Gross et al., "Fundamentals of Queueing Theory", 4th edition, section 2.3.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Service:
         """
         jobs: list[JobSpec] = []
         since: list[float] = []
-        for begin_s, end_s, per_s in self._wanted():
+        for begin_s, end_s, per_s in self._replica_phases():
             wanted = self.needs(per_s)
             while len(since) > wanted:
                 jobs.append(self._replica(len(since), since.pop(), begin_s))
@@ -79,7 +79,7 @@ class Service:
         jobs.sort(key=lambda job: job.submit_s)
         return [replace(job, row=first_row + number) for number, job in enumerate(jobs)]
 
-    def _wanted(self) -> Iterator[tuple[float, float, float]]:
+    def _replica_phases(self) -> Iterator[tuple[float, float, float]]:
         """The phases as the number of replicas follows them: the first at once, others after `react_s`."""
         first = True
         for begin_s, end_s, per_s in self.phases():

@@ -20,7 +20,8 @@ def service_levels(run: RunRecord, services: Sequence[Service], costs: ClusterCo
 
 
 def _level(service: Service, spans: Iterable[Span], costs: ClusterCosts) -> ServiceLevel:
-    until_s = {job.job_id: job.until_s for job in service.replicas(0) if job.until_s is not None}
+    replicas = service.replicas(0)
+    until_s = {job.job_id: job.until_s for job in replicas if job.until_s is not None}
     stays: dict[str, set[tuple[float, float]]] = {}
     for span in spans:
         if span.job_id in until_s:
@@ -33,11 +34,11 @@ def _level(service: Service, spans: Iterable[Span], costs: ClusterCosts) -> Serv
     requests = in_time = 0.0
     for since_s, next_s in pairwise(changes):
         per_s = next((rate for begin_s, end_s, rate in phases if begin_s <= since_s < end_s), 0.0)
-        replicas = sum(begin_s <= since_s < end_s for begin_s, end_s in serving)
+        number = sum(begin_s <= since_s < end_s for begin_s, end_s in serving)
         requests += per_s * (next_s - since_s)
-        in_time += per_s * (next_s - since_s) * service.answered(per_s, replicas)
+        in_time += per_s * (next_s - since_s) * service.answered(per_s, number)
     replica_s = sum(end_s - begin_s for begin_s, end_s in serving)
-    wanted_s = sum(job.until_s - job.submit_s for job in service.replicas(0) if job.until_s is not None)
+    wanted_s = sum(until_s[job.job_id] - job.submit_s for job in replicas)
     share = in_time / requests if requests else 1.0
     return ServiceLevel(service.name, requests, share, service.within, replica_s, wanted_s)
 

@@ -1,9 +1,8 @@
-"""examples/gangs-24 as it stands: the workload is the one that its generator draws, and the tables in its README are ours."""
+"""examples/gangs-24 as it stands: the tables in its README are ours."""
 
 from __future__ import annotations
 
 import re
-import runpy
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,11 +25,6 @@ def cells(policy, table):
 
 def run(policy, workload=EXAMPLE / "workload.csv"):
     return Experiment.load(workload, EXAMPLE / "cluster.yaml").simulate(POLICIES[policy])
-
-
-def test_the_workload_is_what_the_generator_draws():
-    generator = runpy.run_path(str(EXAMPLE / "generate.py"))
-    assert generator["HEAD"] + "".join(generator["rows"]()) == WORKLOAD
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -166,23 +166,6 @@ def test_a_child_process_can_begin_if_its_parent_only_counted_devices(run_core):
     """)
 
 
-def test_a_child_process_writes_a_trace_of_its_own(run_core, tmp_path):
-    run_core(
-        """
-        assert core.library.emu_device_count() == 1
-        child = os.fork()
-        core.launch(core.default_stream(), 3 if child else 2)
-        core.synchronize(core.default_stream())
-        if child == 0:
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        """,
-        trace=tmp_path / "trace-%p.json",
-    )
-    traces = [file.read_text() for file in tmp_path.glob("trace-*.json")]
-    assert sorted(text.count('"kernel"') for text in traces) == [2, 3], traces
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

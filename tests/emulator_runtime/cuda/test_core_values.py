@@ -133,7 +133,7 @@ assert read(sizes, 2) == (40, 2)
 
 
 LATE = """
-place, told, gathered = integers(0), core.allocate(512, HOST), []
+place, host, gathered = integers(0), core.allocate(512, HOST), []
 def arrive(ready_ns):
     if gathered:
         ctypes.memmove(place, longs(*gathered), 16)
@@ -142,10 +142,10 @@ def arrive(ready_ns):
 core.deferred(core.default_stream(), arrive)
 second = c_void_p(place.value + 8)
 def arrived(size):
-    core.copy(core.default_stream(), told, result, size, blocking=False)
+    core.copy(core.default_stream(), host, result, size, blocking=False)
     gathered.extend([25, 5025])
     core.synchronize(core.default_stream())
-    return ctypes.string_at(told, size)
+    return ctypes.string_at(host, size)
 """
 
 

@@ -88,7 +88,8 @@ assert [process.wait() for process in started] == [0] * 6
     assert [kernels(file) for file in tmp_path.glob("trace*.json")] == [5] * 6
 
 
-def test_a_child_that_ends_by_exit_leaves_whole_records(run_core, tmp_path, trace):
+@pytest.mark.parametrize("name", ["trace.json", "trace-%p.json"])
+def test_a_child_that_ends_by_exit_leaves_whole_records_of_its_own(run_core, tmp_path, name):
     run_core(
         """
         assert core.library.emu_device_count() == 1
@@ -99,10 +100,10 @@ def test_a_child_that_ends_by_exit_leaves_whole_records(run_core, tmp_path, trac
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         """,
-        trace=trace,
+        trace=tmp_path / name,
     )
     texts = [file.read_text() for file in tmp_path.glob("trace*.json")]
-    assert sorted(text.count('"kernel"') for text in texts) == [2, 3]
+    assert sorted(text.count('"kernel"') for text in texts) == [2, 3], texts
 
 
 def test_a_process_that_a_signal_ends_leaves_all_but_its_last_moments(run_core, trace):

@@ -102,5 +102,5 @@ def test_failed_jobs(start_s: float | None) -> None:
 
 def test_a_replica_leaves() -> None:
     replica = job("s/1@0", 0, 30, 100, "removed")
-    told = sentences(explain(replica, [replica], [span("s/1@0", "n1/0", 30, 100)], 1))
-    assert told[0].endswith("left, since it wasn't needed any more, after 100.0 s; it waited 30.0 s, 30% of its time")
+    first, *_ = sentences(explain(replica, [replica], [span("s/1@0", "n1/0", 30, 100)], 1))
+    assert first.endswith("left, since it wasn't needed any more, after 100.0 s; it waited 30.0 s, 30% of its time")
