@@ -176,16 +176,18 @@ class SharedTime:
             lane = self._lanes.get((uuid, grant.holder))
             if lane is not None:
                 lane.drop(session)
-            if (lane is not None and lane.serves(session)) or self._end_ns(session, uuid) > now_ns:
+            works = lane is not None and (lane.serves(session) or self._piece_of(session, uuid).end_ns > now_ns)
+            if works:
                 self._leave_device(grant, uuid, now_ns)
+            if self._end_ns(session, uuid) > now_ns:
                 self._pool.cut(grant.holder, (uuid,), now_ns)
                 self._forget_piece(_key(session, uuid), now_ns)
                 others_ns = max([0, *(self._end_ns(other, uuid) for other in grant.sessions if other is not session)])
                 device = self._pool.find(uuid)
                 if device is not None and others_ns > now_ns:  # what others were given stays
                     device.book(grant.holder, others_ns)
-                if lane is not None and lane.waiting:
-                    self._lane(grant, uuid).take_over(lane)
+            if works and lane is not None and lane.waiting:
+                self._lane(grant, uuid).take_over(lane)
             self.rebooked((uuid,))
         self._forget(session, now_ns)
 
@@ -304,8 +306,11 @@ class SharedTime:
 
     def _end_ns(self, session: Session, uuid: str) -> int:
         """Until when the device works for the session: its last piece, or what it has reported."""
-        piece_ns = self._last.get(_key(session, uuid), _NOT_ANSWERED)[1].end_ns
-        return max(piece_ns, session.used_until_ns.get(uuid, 0))
+        return max(self._piece_of(session, uuid).end_ns, session.used_until_ns.get(uuid, 0))
+
+    def _piece_of(self, session: Session, uuid: str) -> Lease:
+        """The last piece of the session on this device."""
+        return self._last.get(_key(session, uuid), _NOT_ANSWERED)[1]
 
     def _forget(self, session: Session, now_ns: int) -> None:
         self._ends_after.pop(session, None)

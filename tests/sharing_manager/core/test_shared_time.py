@@ -469,6 +469,18 @@ def test_use_that_was_reported_of_an_exclusive_device_delays_others_by_one_deman
     assert decide(node, 2 * MS) == [("b", 0, 2 * MS, 3 * MS)]
 
 
+def test_who_had_reported_more_use_than_there_was_leaves_and_another_process_of_the_grant_is_served_on(shared):
+    node, grants = shared("exclusive", "a")
+    reporter = node.manager.open_session(grants["a"], "reporter")
+    node.manager.report_use(reporter, Piece(0, 100 * S, 0))
+    node.manager.apply_inventory(of_mode("mps", 2))
+    ask(node, grants["a"], 0, 0, 10 * MS)
+    node.clock.advance_to_ns(4 * MS)
+    assert decide(node, 4 * MS) == []
+    node.manager.close_session(reporter)
+    assert decide(node, 9 * MS) == [("a", 0, 0, 10 * MS)]
+
+
 def test_a_full_disk_stops_nobody(shared, monkeypatch):
     node, grants = shared("fifo", "a")
 
