@@ -255,15 +255,15 @@ def errors(
 
 def fit(gpu_type: str, steps: Mapping[Key, StepWork], times: Mapping[Key, float], begin: Roofline = BEGIN) -> Roofline:
     """The constants with which the logarithms of estimate and time differ least, outliers damped, held near BEGIN."""
-    anchor = [math.log(value) for value in asdict(BEGIN).values()]
-    hold = list(asdict(HOLD).values())
+    anchor = [math.log(value) for value in _fitted(BEGIN)]
+    hold = _fitted(HOLD)
 
     def residuals(x: Sequence[float]) -> list[float]:
         constants = _constants(x)
         own = [math.log(steps[key].seconds(gpu_type, constants) / seconds) for key, seconds in times.items()]
         return own + [weight * (value - start) for value, start, weight in zip(x, anchor, hold, strict=True)]
 
-    return _constants(least_squares(residuals, [math.log(value) for value in asdict(begin).values()]))
+    return _constants(least_squares(residuals, [math.log(value) for value in _fitted(begin)]))
 
 
 def leave_one_out(
@@ -276,6 +276,11 @@ def leave_one_out(
         own = {key: seconds for key, seconds in times.items() if key[0] == model}
         found |= errors(gpu_type, fit(gpu_type, steps, others, begin), steps, own)
     return found
+
+
+def _fitted(constants: Roofline) -> list[float]:
+    """All but half_product_part, for which these models have no steps."""
+    return [value for value in asdict(constants).values() if value is not None]
 
 
 def _constants(x: Sequence[float]) -> Roofline:
@@ -349,14 +354,17 @@ def write_constants(found: Mapping[str, Roofline]) -> None:
     for row in document["gpus"]:
         if row["gpu_type"] in found:
             constants = asdict(found[row["gpu_type"]])
+            constants["half_product_part"] = row["cuda"]["roofline"].get("half_product_part")  # from other measurements
             for name in ("kernel", "dispatch"):
                 constants[f"{name}_us"] = constants.pop(f"{name}_ns") / 1000
-            row["cuda"]["roofline"] = {name: float(f"{value:.3g}") for name, value in constants.items()}
+            row["cuda"]["roofline"] = {
+                name: float(f"{value:.3g}") for name, value in constants.items() if value is not None
+            }
     GPUS_FILE.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {GPUS_FILE}")
 
 
-assert len(fields(Roofline)) == 8, "the formula above has eight constants"
+assert len(fields(Roofline)) == 9, "the formula above has eight constants, and none for half_product_part"
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from emulator_runtime.cuda.build import PROGRAM_CLOCK, REDIRECTOR
@@ -226,4 +226,4 @@ def _device_values(device: DeviceSettings) -> Iterator[tuple[str, object]]:
     yield "memory_bytes_per_s", cuda.memory_bytes_per_s
     yield "host_link_bytes_per_s", spec.host_link_bytes_per_s
     yield "peer_link_bytes_per_s", spec.peer_link_bytes_per_s
-    yield from ((field.name, getattr(cuda.roofline, field.name)) for field in fields(cuda.roofline))
+    yield from ((name, value) for name, value in asdict(cuda.roofline).items() if value is not None)

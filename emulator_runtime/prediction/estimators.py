@@ -71,6 +71,7 @@ class Roofline:
         self._properties = cuda_properties(self.spec.gpu_type, place)
         self.constants = constants or self._properties.roofline
         self._peaks = tuple(self._properties.operations_per_s[name] for name in PRECISIONS)
+        self._product_parts = tuple(self.constants.part_of_products(name) for name in PRECISIONS)
         self._memory_bytes_per_s = self._properties.memory_bytes_per_s * self.constants.memory_part
 
     @property
@@ -93,7 +94,8 @@ class Roofline:
             operations *= (1 + constants.half_columns / work.columns) * (1 + constants.half_depth / work.depth)
         if work.kind == WorkKind.MEMORY_BOUND:
             amount_bytes *= constants.normalisation
-        part = constants.convolution_part if work.kind == WorkKind.CONVOLUTION else constants.product_part
+        convolution = work.kind == WorkKind.CONVOLUTION
+        part = constants.convolution_part if convolution else self._product_parts[work.precision]
         kernel_s = constants.kernel_ns / 1e9
         compute_s = memory_s = 0.0
         if operations > 0:

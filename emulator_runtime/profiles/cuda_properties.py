@@ -18,6 +18,7 @@ _DATA = Path(__file__).with_name("gpus.json")
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 """Number formats of multiplications, in the order of the core's `emu_precision`."""
+HALF_FORMATS = ("fp16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Roofline:
     """The constants of the estimates of kernels, as `emu_roofline` in the core has them; docs/cuda.md gives the formula.
 
     The parts are of peak rates; a convolution's may exceed 1, where an algorithm needs fewer operations than the definition.
-    `dispatch_ns`: what the host that was measured with the GPU needs between two launches.
+    `dispatch_ns`: what the host that was measured with the GPU needs between two launches. `half_product_part`: `product_part`
+    of the formats of 16 bits, where it is known by itself.
     """
 
     convolution_part: float
@@ -36,6 +38,11 @@ class Roofline:
     half_depth: float
     kernel_ns: float
     dispatch_ns: float
+    half_product_part: float | None = None
+
+    def part_of_products(self, precision: str) -> float:
+        """Of the peak rate, in this number format."""
+        return self.half_product_part or self.product_part if precision in HALF_FORMATS else self.product_part
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def _document(gpu: LearnedGpu) -> dict[str, object]:
     rows = {each.name: getattr(gpu, each.name) for each in fields(gpu) if each.name != "forest"}
     return {
         **rows,
-        "roofline": asdict(gpu.roofline),
+        "roofline": {name: value for name, value in asdict(gpu.roofline).items() if value is not None},
         "errors": {name: asdict(error) for name, error in gpu.errors.items()},
         "launches_ns": dict(gpu.launches_ns),
         "measured": [[*identity, ns] for identity, ns in gpu.measured.items()],
@@ -186,9 +186,10 @@ def _ranges(rows: object, place: str, count: int) -> list[tuple[float, float]]:
 
 
 def _roofline(row: object, place: str) -> Roofline:
-    names = [each.name for each in fields(Roofline)]
-    if not isinstance(row, dict) or sorted(row) != sorted(names):
-        raise InputError(place, f"must have {', '.join(names)}")
+    names = {each.name for each in fields(Roofline)}
+    optional = {each.name for each in fields(Roofline) if each.default is None}
+    if not isinstance(row, dict) or not names - optional <= set(row) <= names:
+        raise InputError(place, f"must have {', '.join(sorted(names - optional))}, and may have {', '.join(optional)}")
     for name, value in row.items():
         if not _is_finite(value) or value < 0 or (name.endswith("_part") and value == 0):
             raise InputError(f"{place}.{name}", f"must be a number above 0, not {value!r}")

@@ -51,3 +51,16 @@ def test_the_smallest_instance_of_an_a100_has_14_multiprocessors() -> None:
 def test_a_type_of_the_users_own_is_told() -> None:
     with pytest.raises(InputError, match=r"^c\.yaml: CUDA programs can't run on Mine"):
         cuda_properties("Mine", "c.yaml")
+
+
+def test_products_of_16_bits_have_a_part_of_their_own_where_it_is_known() -> None:
+    constants = cuda_properties("NVIDIA_A100-SXM4-40GB", "").roofline
+    assert [constants.part_of_products(name) for name in ("fp32", "tf32", "fp16", "bf16", "fp8")] == [
+        0.636,
+        0.636,
+        0.726,
+        0.726,
+        0.636,
+    ]
+    constants = cuda_properties("Tesla_V100-PCIE-32GB", "").roofline
+    assert constants.part_of_products("fp16") == constants.part_of_products("fp32") == 0.695

@@ -61,6 +61,7 @@ typedef struct {
     double half_columns, half_depth; /* a matrix product of this width or depth has half the rate of a large one */
     double kernel_ns;         /* fixed time of a kernel on the device */
     double dispatch_ns;       /* the host that was measured with the device needs so long between two launches */
+    double half_product_part; /* product_part of the formats of 16 bits; 0: the same */
 } emu_roofline;
 
 /* A device of the container, as its settings describe it. Rates are peaks of the data sheet. */

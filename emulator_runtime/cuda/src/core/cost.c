@@ -17,8 +17,10 @@ static double operations_per_s(const emu_device_info *device, const emu_work *wo
     double peak = device->flops_per_s[work->precision];
     if (peak <= 0)
         peak = device->flops_per_s[EMU_FP32];
-    double part = work->kind == EMU_CONVOLUTION ? device->roofline.convolution_part : device->roofline.product_part;
-    return peak * part;
+    const emu_roofline *constants = &device->roofline;
+    bool half = work->precision == EMU_FP16 || work->precision == EMU_BF16;
+    double product_part = half && constants->half_product_part > 0 ? constants->half_product_part : constants->product_part;
+    return peak * (work->kind == EMU_CONVOLUTION ? constants->convolution_part : product_part);
 }
 
 static double roofline_s(const emu_device_info *device, const emu_work *work) {

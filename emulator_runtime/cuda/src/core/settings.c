@@ -74,6 +74,7 @@ static const setting of_device[] = {
     DEVICE("half_depth", NUMBER, roofline.half_depth),
     DEVICE("kernel_ns", NUMBER, roofline.kernel_ns),
     DEVICE("dispatch_ns", NUMBER, roofline.dispatch_ns),
+    DEVICE("half_product_part", NUMBER, roofline.half_product_part),
 };
 
 /* Answers false if `text` isn't a value of this type, or too long. */
