@@ -146,6 +146,8 @@ EMU_EXPORT emu_status emu_memory_register(void *address, size_t bytes, unsigned 
 EMU_EXPORT emu_status emu_memory_unregister(void *address);
 /* The allocation that contains `address`; false if none does. */
 EMU_EXPORT bool emu_memory_find(const void *address, emu_memory_info *info);
+/* Whether all of it is memory that a device may reach: of a device, or pinned. Allocations side by side are one range. */
+EMU_EXPORT bool emu_memory_reachable(const void *address, size_t bytes);
 EMU_EXPORT emu_status emu_memory_usage(int device, size_t *free_bytes, size_t *total_bytes);
 EMU_EXPORT size_t emu_memory_peak(int device); /* the most that this process had, context included */
 

@@ -253,8 +253,9 @@ void memory_free_all(int device);
 void memory_account(int device, size_t used_bytes);
 /* Whether the range lies in one allocation, or in none. */
 bool memory_contains(const void *address, size_t bytes);
-/* Whether the process has all of this memory, whatever it may do there. Takes less than a microsecond. */
-bool memory_mapped(const void *address, size_t bytes);
+/* Whether the process has all of this memory, and may read or write its first and last page. Takes about two microseconds. */
+typedef enum { TO_READ, TO_WRITE } memory_use;
+bool memory_mapped(const void *address, size_t bytes, memory_use use);
 typedef enum { PLACE_PAGEABLE, PLACE_PINNED, PLACE_DEVICE } memory_place;
 memory_place memory_place_of(const void *address, int *device);
 

@@ -214,6 +214,8 @@ emu_status emu_memory_free(emu_memory_kind kind, void *address) {
 emu_status emu_memory_register(void *address, size_t bytes, unsigned flags) {
     if (address == NULL || bytes == 0 || bytes > SIZE_MAX - (uintptr_t)address)
         return EMU_INVALID_VALUE;
+    if (!memory_mapped(address, bytes, TO_READ))
+        return EMU_INVALID_VALUE;
     pthread_mutex_lock(&core_lock);
     emu_status status = EMU_HOST_MEMORY_ALREADY_REGISTERED;
     if (!overlaps(&allocated, (uintptr_t)address, bytes)) {
@@ -463,11 +465,31 @@ bool memory_contains(const void *address, size_t bytes) {
     return true;
 }
 
-bool memory_mapped(const void *address, size_t bytes) {
+bool emu_memory_reachable(const void *address, size_t bytes) {
+    pthread_mutex_lock(&core_lock);
+    bool reachable = find(&allocated, address) != NULL && memory_contains(address, bytes);
+    pthread_mutex_unlock(&core_lock);
+    return reachable;
+}
+
+/* By MADV_POPULATE_READ and _WRITE of Linux 5.14, which fail where the access would. Before, the kernel refuses it for any memory;
+ * the protection is taken to be right then. */
+static bool permits(uintptr_t address, memory_use use) {
+    const int advice = use == TO_WRITE ? 23 : 22;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (madvise((void *)(address / page * page), page, advice) == 0 || (errno != EINVAL && errno != EFAULT))
+        return true;
+    return madvise((void *)((uintptr_t)&page / page * page), page, advice) != 0;
+}
+
+/* Reading the protection of all pages would take a third of the time that copying them takes. */
+bool memory_mapped(const void *address, size_t bytes, memory_use use) {
     uintptr_t into_page = (uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX - into_page)
         return false;
-    return msync((char *)address - into_page, bytes + into_page, MS_ASYNC) == 0 || errno != ENOMEM; /* MS_ASYNC writes nothing */
+    if (msync((char *)address - into_page, bytes + into_page, MS_ASYNC) != 0 && errno == ENOMEM) /* MS_ASYNC writes nothing */
+        return false;
+    return bytes == 0 || (permits((uintptr_t)address, use) && permits((uintptr_t)address + bytes - 1, use));
 }
 
 static void mark(range *within, const void *address, size_t bytes, bool written) {

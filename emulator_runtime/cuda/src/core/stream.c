@@ -57,19 +57,19 @@ static void ended_at(emu_stream *stream, int64_t end_ns) {
 }
 
 /* Memory that the program freed before the work that uses it took place is gone, or somebody else's. */
-static bool still_there(const void *address, size_t bytes, bool known) {
+static bool still_there(const void *address, size_t bytes, bool known, memory_use use) {
     int device;
     if (!known)
-        return memory_mapped(address, bytes);
+        return memory_mapped(address, bytes, use);
     return memory_place_of(address, &device) != PLACE_PAGEABLE && memory_contains(address, bytes);
 }
 
 static bool memory_gone(const item *work) {
     size_t rows = work->copy.rows, width = work->copy.width;
-    if (!still_there(work->copy.to, (rows - 1) * work->copy.to_pitch + width, work->copy.to_known))
+    if (!still_there(work->copy.to, (rows - 1) * work->copy.to_pitch + width, work->copy.to_known, TO_WRITE))
         return true;
     return work->copy.from != NULL
-        && !still_there(work->copy.from, (rows - 1) * work->copy.from_pitch + width, work->copy.from_known);
+        && !still_there(work->copy.from, (rows - 1) * work->copy.from_pitch + width, work->copy.from_known, TO_READ);
 }
 
 static void move_data(const item *work) {

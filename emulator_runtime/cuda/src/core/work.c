@@ -146,8 +146,8 @@ static void choose_engine(const emu_stream *stream, item *copy, memory_place to,
 }
 
 /* A program may read an address from a device, where no kernel has computed one. */
-static bool usable(const void *address, size_t bytes, memory_place place) {
-    return place == PLACE_PAGEABLE ? memory_mapped(address, bytes) : memory_contains(address, bytes);
+static bool usable(const void *address, size_t bytes, memory_place place, memory_use use) {
+    return place == PLACE_PAGEABLE ? memory_mapped(address, bytes, use) : memory_contains(address, bytes);
 }
 
 emu_status emu_copy_rows(emu_stream *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
@@ -163,7 +163,8 @@ emu_status emu_copy_rows(emu_stream *stream, void *to, size_t to_pitch, const vo
     memory_place source = memory_place_of(from, &from_device);
     if (!stream_live(stream))
         status = EMU_INVALID_HANDLE;
-    else if (!usable(to, (rows - 1) * to_pitch + width, target) || !usable(from, (rows - 1) * from_pitch + width, source))
+    else if (!usable(to, (rows - 1) * to_pitch + width, target, TO_WRITE) ||
+             !usable(from, (rows - 1) * from_pitch + width, source, TO_READ))
         status = EMU_INVALID_VALUE;
     if (status == EMU_OK) {
         item copy = {.kind = ITEM_COPY,

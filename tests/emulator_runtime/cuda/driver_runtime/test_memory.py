@@ -91,6 +91,35 @@ def test_data_makes_the_round_trip_by_each_kind_of_copy(run_cuda: Run) -> None:
     )
 
 
+def test_host_memory_without_the_permission_is_refused(run_cuda: Run) -> None:
+    run_cuda(
+        """
+        import mmap
+        libc = ctypes.CDLL(None)
+        libc.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        area = mmap.mmap(-1, 1 << 20)
+        host, device, page = ctypes.addressof(ctypes.c_char.from_buffer(area)), made(cuda.cudaMalloc, 1 << 20), mmap.PAGESIZE
+        permit = lambda at, size, protection: expect(libc.mprotect(at, size, protection), OK)
+
+        def statuses(at, size):
+            return cuda.cudaMemcpy(device, at, size, 1), cuda.cudaMemcpyAsync(at, device, size, 2, 0)
+
+        assert statuses(host, 1 << 20) == (OK, OK)
+        permit(host, page, mmap.PROT_READ)
+        assert statuses(host, 1 << 20) == (OK, INVALID_VALUE)
+        permit(host, page, 0)
+        assert statuses(host, page) == statuses(host, 1 << 20) == statuses(host + page - 1, 2) == (INVALID_VALUE, INVALID_VALUE)
+        expect(cuda.cudaHostRegister(host, 1 << 20, 0), INVALID_VALUE)
+        assert statuses(host + page, (1 << 20) - page) == (OK, OK)
+        permit(host + (1 << 20) - page, page, 0)
+        assert statuses(host + page, page) == (OK, OK)
+        assert statuses(host + page, (1 << 20) - page) == (INVALID_VALUE, INVALID_VALUE)
+        expect(cuda.cudaGetLastError(), INVALID_VALUE)
+        expect(cuda.cudaDeviceSynchronize(), OK)
+        """
+    )
+
+
 def test_wrong_copies_are_refused(run_cuda: Run) -> None:
     run_cuda(
         """

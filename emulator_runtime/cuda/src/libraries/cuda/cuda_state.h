@@ -137,8 +137,6 @@ EMU_EXPORT void emu_nodes_forget(emu_graph *graph);
 
 typedef enum { COPY_HOST_TO_HOST, COPY_HOST_TO_DEVICE, COPY_DEVICE_TO_HOST, COPY_DEVICE_TO_DEVICE, COPY_DEFAULT } copy_kind;
 
-/* Whether the device may reach all of [address, address + bytes). */
-EMU_EXPORT bool emu_memory_reachable(const void *address, size_t bytes);
 /* Pinned memory; no more than the host has. */
 EMU_EXPORT int emu_memory_allocate_host(size_t bytes, void **address);
 /* cudaHostRegister, cuMemHostRegister. */

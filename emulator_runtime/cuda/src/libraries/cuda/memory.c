@@ -2,23 +2,7 @@
 #include "cuda_state.h"
 
 #include <stdint.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-bool emu_memory_reachable(const void *address, size_t bytes) {
-    uintptr_t next = (uintptr_t)address, end = next + bytes;
-    if (address == NULL || end < next) {
-        return false;
-    }
-    do { /* memory that was mapped in pieces side by side is one range */
-        emu_memory_info info;
-        if (!emu_memory_find((const void *)next, &info) || info.kind == EMU_MEMORY_RESERVED) {
-            return false;
-        }
-        next = (uintptr_t)info.base + info.bytes;
-    } while (next < end);
-    return true;
-}
 
 int emu_memory_allocate_host(size_t bytes, void **address) {
     size_t pages = (size_t)sysconf(_SC_PHYS_PAGES);
@@ -31,16 +15,7 @@ int emu_memory_allocate_host(size_t bytes, void **address) {
 
 int emu_memory_pin(void *address, size_t bytes, unsigned flags) {
     const unsigned known = 0xf; /* portable, mapped, memory of a device, read-only */
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uintptr_t first = (uintptr_t)address / page * page;
-    uintptr_t end = (uintptr_t)address + bytes;
-    if (address == NULL || bytes == 0 || end < first || flags & ~known) {
-        return EMU_INVALID_VALUE;
-    }
-    if (msync((void *)first, end - first, MS_ASYNC) != 0) { /* there is no memory at some of these addresses */
-        return EMU_INVALID_VALUE;
-    }
-    return emu_memory_register(address, bytes, flags);
+    return flags & ~known ? EMU_INVALID_VALUE : emu_memory_register(address, bytes, flags);
 }
 
 int emu_memory_release_host(void *address) {

@@ -456,28 +456,11 @@ ncclResult_t communicator_join_virtual(communicator *comm, const communicator *p
 
 /* ---- operations ---- */
 
-/* Whether all of it is memory that this process may touch. Memory that is mapped piece by piece has several allocations. */
-static bool accessible(const void *address, size_t bytes) {
-    uintptr_t at = (uintptr_t)address, end = at + bytes;
-    if (end < at)
-        return false;
-    emu_memory_info info;
-    while (at < end) {
-        if (!emu_memory_find((const void *)at, &info) || info.kind == EMU_MEMORY_RESERVED)
-            return false;
-        uintptr_t next = (uintptr_t)info.base + info.bytes;
-        if (next <= at)
-            return false;
-        at = next;
-    }
-    return true;
-}
-
 /* A scalar of the device counts as 1 if it can't be read. */
 static void scale(const operation *call, size_t count, void *values) {
     if (call->scale.address == NULL)
         scale_values(call->datatype, call->scale.value, count, values);
-    else if (accessible(call->scale.address, datatype_bytes(call->datatype)))
+    else if (emu_memory_reachable(call->scale.address, datatype_bytes(call->datatype)))
         scale_values(call->datatype, call->scale.address, count, values);
 }
 
@@ -489,7 +472,7 @@ static void *contribution(const communicator *comm, const operation *call, size_
     void *payload = calloc(1, *bytes + 1);
     if (payload == NULL || *bytes == 0)
         return payload;
-    if (call->kind == CONTROL || accessible(call->send, *bytes))
+    if (call->kind == CONTROL || emu_memory_reachable(call->send, *bytes))
         memcpy(payload, call->send, *bytes);
     if (call->scaled)
         scale(call, *bytes / datatype_bytes(call->datatype), payload);
@@ -556,7 +539,7 @@ static void deliver(launch *one) {
     for (int part = 0; part < one->plan->count; part++) {
         void *buffer = one->plan->operations[part].receive;
         size_t bytes = one->results[part].bytes;
-        if (bytes == 0 || !accessible(buffer, bytes))
+        if (bytes == 0 || !emu_memory_reachable(buffer, bytes))
             continue;
         memcpy(buffer, one->results[part].payload, bytes);
         emu_memory_written(buffer, bytes);
@@ -754,7 +737,7 @@ static plan *plan_new(communicator *comm, const operation *operations, int count
 static ncclResult_t copy_own(emu_stream *stream, const operation *call) {
     if (call->receive == call->send || call->count == 0)
         return ncclSuccess;
-    if (!accessible(call->send, call_bytes(call)) || !accessible(call->receive, call_bytes(call)))
+    if (!emu_memory_reachable(call->send, call_bytes(call)) || !emu_memory_reachable(call->receive, call_bytes(call)))
         return complain(ncclInvalidArgument, "a buffer isn't memory of a device");
     emu_status status = emu_copy(stream, call->receive, call->send, call_bytes(call), false);
     return status == EMU_OK ? ncclSuccess : complain(ncclUnhandledCudaError, "CUDA error %d", status);
