@@ -11,13 +11,11 @@ import argparse
 import math
 import os
 import re
-import shlex
 import shutil
 import socket
-import sys
 from pathlib import Path
 
-import emugpu
+from emugpu.smi.emulated_run import with_nvidia_smi
 from emulator_runtime.cuda import launch
 from emulator_runtime.cuda.build import built
 from emulator_runtime.cuda.kernel_times import check_table
@@ -82,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     words = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not words:
         raise InputError("emugpu run", "needs a program: emugpu run [OPTIONS] -- python train.py")
-    environ = launch.with_programs(launch.write_program("nvidia-smi", _smi_script(), os.environ), os.environ)
+    environ = with_nvidia_smi(os.environ)
     path = shutil.which(words[0], path=environ["PATH"])
     if path is None:
         raise InputError("emugpu run", f"there is no program {words[0]}")
@@ -121,12 +119,6 @@ def _process(args: argparse.Namespace, gpu_type: str) -> launch.ProcessSettings:
 def _profiles(file: Path | None) -> ProfileTable:
     table = ProfileTable.bundled()
     return table if file is None else table.with_file(file)
-
-
-def _smi_script() -> str:
-    """`emugpu smi` of this installation, whatever Python the program has in its environment."""
-    root, python = shlex.quote(str(Path(emugpu.__file__).parents[1])), shlex.quote(sys.executable)
-    return f'#!/bin/sh\nunset PYTHONHOME\nPYTHONPATH={root} exec {python} -P -m emugpu smi "$@"\n'
 
 
 def _make_room(trace: Path) -> None:

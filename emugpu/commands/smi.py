@@ -1,8 +1,8 @@
 """`emugpu smi`: show the emulated GPUs of this container, or of `emugpu run`, in the format of nvidia-smi; with --admin those of
 a node.
 
-Programs of `emugpu run` find it as nvidia-smi. Job containers have a static program with the same output at /usr/bin/nvidia-smi,
-for images without Python.
+Programs of `emugpu run` and `emugpu trace` find it as nvidia-smi. Job containers have a static program with the same output at
+/usr/bin/nvidia-smi, for images without Python.
 exit codes: 0, 2 for a wrong option, 6 if no GPU has the requested id, 9 if there is no GPU, 143 after SIGTERM.
 """
 

@@ -28,6 +28,7 @@ from rich import box
 from rich.table import Table
 
 from emugpu.prediction.virtual_trace import OBJECTS, Job, run_job
+from emugpu.smi.emulated_run import with_nvidia_smi
 from emugpu.terminal.console import result_console
 from emulator_runtime.cuda import launch
 from emulator_runtime.cuda.build import built
@@ -101,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
     words = args.program[1:] if args.program[:1] == ["--"] else args.program
     if not words:
         raise InputError(_PLACE, "needs a program: emugpu trace [OPTIONS] -- python train.py")
-    path = shutil.which(words[0])
+    environ = with_nvidia_smi(os.environ)
+    path = shutil.which(words[0], path=environ["PATH"])
     if path is None:
         raise InputError(_PLACE, f"there is no program {words[0]}")
     launch.check_program(path)
@@ -114,11 +116,11 @@ def run(args: argparse.Namespace) -> int:
     manifest = Manifest(tuple(words), devices[0].gpu_type, gpus)
     write_manifest(folder, manifest)
     if job:
-        manifest = _record_job(args, job, manifest, path, node)
+        manifest = _record_job(args, job, manifest, path, node, environ)
         return _report(folder, manifest, as_json=args.format == "json", layout=job.layout)
     process = launch.ProcessSettings(record=folder / f"process-%p{SUFFIX}")
-    settings = launch.write_settings(launch.settings_text(process, devices), os.environ)
-    environment = launch.environment(libraries, settings, os.environ, preload=args.preload)
+    settings = launch.write_settings(launch.settings_text(process, devices), environ)
+    environment = launch.environment(libraries, settings, environ, preload=args.preload)
     status = _run_program(path, words, environment, silent=args.format == "json")
     manifest = replace(manifest, exit_status=status)
     write_manifest(folder, manifest)
@@ -135,7 +137,9 @@ def _job(args: argparse.Namespace) -> Job | None:
     return Job(args.world_size, args.gpus_per_node, cores if args.at_once is None else args.at_once, layout)
 
 
-def _record_job(args: argparse.Namespace, job: Job, manifest: Manifest, path: str, node: str) -> Manifest:
+def _record_job(
+    args: argparse.Namespace, job: Job, manifest: Manifest, path: str, node: str, environ: Mapping[str, str]
+) -> Manifest:
     """The manifest of the job when its ranks have ended. Each of the job's nodes, named after `node`, has GPUs of its own."""
     folder, libraries = args.out.absolute(), built()
     gpus = manifest.gpus
@@ -145,7 +149,7 @@ def _record_job(args: argparse.Namespace, job: Job, manifest: Manifest, path: st
         process = launch.ProcessSettings(record=folder / f"rank-{rank}-%p{SUFFIX}", virtual_ranks=job.world_size)
         settings = folder / OBJECTS / f"settings-{rank}"
         write_whole(settings, launch.settings_text(process, devices), sync=False)
-        return launch.environment(libraries, settings, os.environ, preload=args.preload)
+        return launch.environment(libraries, settings, environ, preload=args.preload)
 
     outcome = run_job(job, manifest.command, path, environment, folder, silent=args.format == "json")
     manifest = replace(manifest, exit_status=outcome.status, virtual=outcome.virtual)

@@ -1,13 +1,17 @@
-"""Reads the GPUs of `emugpu run` from the emulated NVML, so that its nvidia-smi agrees with what the programs of the run see."""
+"""The nvidia-smi of programs under `emugpu run` and `emugpu trace`: it reads the emulated NVML, so that it agrees with what the
+programs see."""
 
 from __future__ import annotations
 
 import ctypes
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import emugpu
 from emugpu.smi.devices import Gpu, Picture, Process, clean
-from emulator_runtime.cuda.launch import SETTINGS_VARIABLE
+from emulator_runtime.cuda import launch
 from emulator_runtime.node.layout import CONTAINER_CUDA_DIR, CUDA_SETTINGS
 
 _SONAME = "libnvidia-ml.so.1"
@@ -32,11 +36,19 @@ class _Process(ctypes.Structure):
     ]
 
 
+def with_nvidia_smi(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` in which nvidia-smi is `emugpu smi` of this installation. Raises OSError."""
+    root, python = shlex.quote(str(Path(emugpu.__file__).parents[1])), shlex.quote(sys.executable)
+    # Whatever Python the program has in its environment, this one starts with its own libraries.
+    script = f'#!/bin/sh\nunset PYTHONHOME\nPYTHONPATH={root} exec {python} -P -m emugpu smi "$@"\n'
+    return launch.with_programs(launch.write_program("nvidia-smi", script, environ), environ)
+
+
 def run_picture(environ: Mapping[str, str]) -> Picture | None:
     """The GPUs of the run to which this process belongs, as the dynamic linker finds them for all its programs. None outside of
     a run, also in a container with emulated GPUs, whose manager knows more."""
     of_container = str(Path(CONTAINER_CUDA_DIR) / CUDA_SETTINGS)
-    if environ.get(SETTINGS_VARIABLE, of_container) == of_container:
+    if environ.get(launch.SETTINGS_VARIABLE, of_container) == of_container:
         return None
     try:
         nvml = ctypes.CDLL(_SONAME)

@@ -96,6 +96,24 @@ def test_json_is_all_of_standard_output(tmp_path: Path, program: Callable[..., P
     assert process["peak_memory_bytes"] > 100 << 20
 
 
+def test_programs_that_are_recorded_have_an_nvidia_smi_which_leaves_no_records(
+    tmp_path: Path, program: Callable[..., Path]
+) -> None:
+    script = f"nvidia-smi -L && {sys.executable} {program()}"
+    done = emugpu("--gpus", "2", "--gpu-type", "T4", "--out", tmp_path / "out", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("GPU 0: Tesla T4 (UUID: GPU-")
+    assert len(read_trace(tmp_path / "out").ranks) == 1
+
+
+def test_nvidia_smi_of_a_job_shows_a_ranks_node(tmp_path: Path, program: Callable[..., Path]) -> None:
+    script = f"nvidia-smi -L && {sys.executable} {program()}"
+    options = ("--world-size", "2", "--gpus-per-node", "2", "--gpu-type", "T4", "--out", tmp_path / "out")
+    done = emugpu(*options, "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Tesla T4 (UUID: GPU-") == 2
+
+
 def test_several_processes_are_ranks(tmp_path: Path, program: Callable[..., Path]) -> None:
     script = f"for rank in 1 0; do RANK=$rank {sys.executable} {program()} & done; wait"
     done = emugpu("--gpus", "2", "--out", tmp_path / "out", "--", "sh", "-c", script)
