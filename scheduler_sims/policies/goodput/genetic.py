@@ -41,36 +41,47 @@ class Search:
 
     def fitness(self, plans: Counts) -> Floats:
         """The harmonic mean of the jobs' speed-ups, those of restarted jobs reduced; larger is better."""
-        nodes = np.count_nonzero(plans, axis=2)
-        gpus = plans.sum(axis=2, dtype=np.int64)
-        speedup = self.speedups[np.arange(plans.shape[1])[None, :], nodes, gpus] * self.scale
-        moved = (plans != self.present).any(axis=2)
-        speedup = np.where(moved, speedup * self.restart, speedup)
-        return np.asarray(plans.shape[1] / (1 / (speedup + _EPSILON)).sum(axis=1))
+        by_plan = _last(plans)
+        nodes = (by_plan > 0).sum(axis=1, dtype=np.int16)
+        gpus = by_plan.sum(axis=1, dtype=np.int16)
+        moved = (by_plan != self.present[:, :, None]).any(axis=1)
+        speedup = self.speedups[np.arange(plans.shape[1])[:, None], nodes, gpus] * self.scale
+        speedup = np.where(moved, speedup * self.restart[:, None], speedup)
+        terms = np.ascontiguousarray((1 / (speedup + _EPSILON)).T)
+        return np.asarray(plans.shape[1] / terms.sum(axis=1))
 
 
 def search(problem: Search, first: Counts, random: np.random.Generator, size: int, generations: int) -> Counts:
     """The last population of `size` plans, the fittest first; `first` are plans to begin with."""
     plans = _repaired(problem, np.concatenate([problem.present[None], first]).astype(np.int16), random)
     plans = np.concatenate([plans, _mutated(problem, plans[random.integers(len(plans), size=size)], random)])
-    plans, fitness = _fittest(problem, _repaired(problem, plans, random), size)
+    plans = _repaired(problem, plans, random)
+    plans, fitness = _fittest(plans, problem.fitness(plans), size)
     for _ in range(generations):
         parents = _tournament(fitness, 2 * ((size + 1) // 2), random)
-        children = _mutated(problem, _crossed(plans[parents], random), random)
-        merged = np.concatenate([plans, _repaired(problem, children, random)])
-        plans, fitness = _fittest(problem, merged, size)
+        children = _repaired(problem, _mutated(problem, _crossed(plans, parents, random), random), random)
+        merged = np.concatenate([plans, children])
+        plans, fitness = _fittest(merged, np.concatenate([fitness, problem.fitness(children)]), size)
     return plans
 
 
-def _fittest(problem: Search, plans: Counts, size: int) -> tuple[Counts, Floats]:
-    """The `size` fittest plans, each once; ties: the earlier one."""
-    seen: dict[bytes, int] = {}
-    for index, plan in enumerate(plans):
-        seen.setdefault(plan.tobytes(), index)
-    unique = plans[list(seen.values())]
-    fitness = problem.fitness(unique)
-    order = np.argsort(-fitness, kind="stable")[:size]
-    return unique[order], fitness[order]
+def _last(plans: Counts) -> Counts:
+    """Plans by job, node and plan: NumPy adds up over jobs or nodes several times as fast if neither is the last axis."""
+    return np.ascontiguousarray(plans.transpose(1, 2, 0))
+
+
+def _fittest(plans: Counts, fitness: Floats, size: int) -> tuple[Counts, Floats]:
+    """The `size` fittest plans, each once, with their fitness; ties: the earlier one."""
+    seen: set[bytes] = set()
+    chosen: list[int] = []
+    for index in np.argsort(-fitness, kind="stable").tolist():
+        plan = plans[index].tobytes()
+        if plan not in seen:
+            seen.add(plan)
+            chosen.append(index)
+            if len(chosen) == size:
+                break
+    return plans[chosen], fitness[chosen]
 
 
 def _tournament(fitness: Floats, count: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -79,65 +90,73 @@ def _tournament(fitness: Floats, count: int, random: np.random.Generator) -> NDA
     return np.asarray(np.where(fitness[pairs[0]] >= fitness[pairs[1]], pairs[0], pairs[1]))
 
 
-def _crossed(parents: Counts, random: np.random.Generator) -> Counts:
-    """Pairs exchange the jobs before a drawn one."""
-    one, other = parents[0::2], parents[1::2]
-    points = random.integers(parents.shape[1], size=len(one))
-    before = (np.arange(parents.shape[1])[None, :] < points[:, None])[:, :, None]
-    return np.concatenate([np.where(before, other, one), np.where(before, one, other)])
+def _crossed(plans: Counts, parents: NDArray[np.int64], random: np.random.Generator) -> Counts:
+    """Pairs of parents exchange the jobs before a drawn one."""
+    one, other = parents[0::2, None], parents[1::2, None]
+    jobs = np.arange(plans.shape[1])
+    before = jobs < random.integers(len(jobs), size=one.shape)
+    source = np.concatenate([np.where(before, other, one), np.where(before, one, other)])
+    return np.asarray(plans[source, jobs])
 
 
 def _mutated(problem: Search, plans: Counts, random: np.random.Generator) -> Counts:
-    """10% of jobs go back to the plan in force, 10% lose parts, and where GPUs are free some get another number."""
+    """10% of jobs go back to the plan in force, 10% lose parts, and where GPUs are free some get another number. In place."""
     count, jobs = plans.shape[:2]
-    plans = np.where((random.random((count, jobs)) < _RESET)[:, :, None], problem.present, plans)
+    reset = np.nonzero(random.random((count, jobs)) < _RESET)
+    plans[reset] = problem.present[reset[1]]
     losing = np.nonzero(random.random((count, jobs)) < _CLEAR)
     parts = plans[losing]
     parts[random.random(parts.shape, dtype=np.float32) < _CLEARED] = 0
     plans[losing] = parts
-    free = plans.sum(axis=1, dtype=np.int16) < problem.capacity  # count x nodes
-    used = (plans > 0) & free[:, None, :]
+    by_plan = _last(plans)
+    free = (by_plan.sum(axis=0, dtype=np.int16) < problem.capacity[:, None]).T  # count x nodes
     any_job = free / jobs
-    own = free / np.maximum(used.sum(axis=1), 1)
-    odds = np.where(used, (any_job + own - any_job * own)[:, None, :], any_job[:, None, :])
-    where = np.nonzero(random.random(plans.shape, dtype=np.float32) < odds)
-    plans[where] = random.integers(plans[where], problem.capacity[where[2]] + 1)
+    own = free / np.maximum((by_plan > 0).sum(axis=0, dtype=np.int16).T, 1)
+    odds = np.where(plans > 0, (any_job + own - any_job * own)[:, None, :], any_job[:, None, :])
+    where = np.flatnonzero(random.random(plans.shape, dtype=np.float32) < odds)
+    flat = plans.reshape(-1)
+    flat[where] = random.integers(flat[where], problem.capacity[where % plans.shape[2]] + 1)
     return plans
 
 
 def _repaired(problem: Search, plans: Counts, random: np.random.Generator) -> Counts:
     """Plans that can be carried out: one spread job on a node at most, the jobs' limits, the nodes' GPUs."""
-    plans = plans.copy()
-    busy = plans > 0
-    spread = busy.sum(axis=2) > 1
-    on_node = busy & spread[:, :, None]
-    plans[(on_node.cumsum(axis=1, dtype=np.int16) > 1) & on_node] = 0
-    _limit(problem, plans, random)
-    taken = np.minimum(plans.cumsum(axis=1, dtype=np.int16), problem.capacity.astype(np.int16))
-    plans = np.diff(taken, axis=1, prepend=np.zeros_like(taken[:, :1]))
+    by_plan = _last(plans)
+    busy = by_plan > 0
+    on_node = busy & (busy.sum(axis=1, dtype=np.int16) > 1)[:, None, :]
+    taken = np.zeros_like(on_node[0])
+    for job, spread in zip(by_plan, on_node, strict=True):
+        job[taken & spread] = 0
+        taken |= spread
+    _limit(problem, by_plan, random)
+    free = np.repeat(problem.capacity.astype(np.int16)[:, None], len(plans), axis=1)
+    for job in by_plan:
+        np.minimum(job, free, out=job)
+        free -= job
     if problem.equal:
-        _equalise(plans)
-    return plans
+        _equalise(by_plan)
+    return np.ascontiguousarray(by_plan.transpose(2, 0, 1))
 
 
-def _limit(problem: Search, plans: Counts, random: np.random.Generator) -> None:
+def _limit(problem: Search, by_plan: Counts, random: np.random.Generator) -> None:
     """Takes GPUs from jobs that have too many, or too many nodes, on nodes in a drawn order."""
-    gpus, nodes = plans.sum(axis=2), np.count_nonzero(plans, axis=2)
-    where = np.nonzero((gpus > problem.most_gpus) | (nodes > problem.most_nodes))
-    if not len(where[0]):
+    gpus, nodes = by_plan.sum(axis=1, dtype=np.int32), (by_plan > 0).sum(axis=1, dtype=np.int16)
+    exceeded = (gpus > problem.most_gpus[:, None]) | (nodes > problem.most_nodes[:, None])
+    plan, job = np.nonzero(exceeded.T)
+    if not len(plan):
         return
-    rows = plans[where]
+    rows = by_plan[job, :, plan]
     order = np.argsort(random.random(rows.shape), axis=1)
     rows = np.take_along_axis(rows, order, axis=1)
-    rows = np.minimum(rows.cumsum(axis=1), problem.most_gpus[where[1]][:, None])
+    rows = np.minimum(rows.cumsum(axis=1), problem.most_gpus[job][:, None])
     rows = np.diff(rows, axis=1, prepend=0)
-    rows[(rows > 0).cumsum(axis=1) > problem.most_nodes[where[1]][:, None]] = 0
-    plans[where] = np.take_along_axis(rows, np.argsort(order, axis=1), axis=1)
+    rows[(rows > 0).cumsum(axis=1) > problem.most_nodes[job][:, None]] = 0
+    by_plan[job, :, plan] = np.take_along_axis(rows, np.argsort(order, axis=1), axis=1)
 
 
-def _equalise(plans: Counts) -> None:
+def _equalise(by_plan: Counts) -> None:
     """A spread job gets on each of its nodes as many GPUs as on the node where it has the fewest."""
-    where = np.nonzero(np.count_nonzero(plans, axis=2) > 1)
-    rows = plans[where]
+    job, plan = np.nonzero((by_plan > 0).sum(axis=1, dtype=np.int16) > 1)
+    rows = by_plan[job, :, plan]
     fewest = np.where(rows > 0, rows, np.iinfo(np.int16).max).min(axis=1, initial=np.iinfo(np.int16).max)
-    plans[where] = np.where(rows > 0, fewest[:, None], 0)
+    by_plan[job, :, plan] = np.where(rows > 0, fewest[:, None], 0)
