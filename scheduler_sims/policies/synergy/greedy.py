@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from scheduler_sims.policies.synergy.servers import Demand, Server, with_gpus, with_room
+from scheduler_sims.policies.synergy.servers import Demand, Servers
 
 
-def greedy(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
+def greedy(servers: Servers, demands: Iterable[Demand]) -> None:
     """Each job gets its ideal share on the first server that has it, else it waits for the next round."""
-    for demand in with_room(servers, demands):
-        for server in with_gpus(servers, demand):
-            if server.fits(demand, share := demand.shares(server).ideal):
-                server.give(demand, share)
+    for demand in servers.with_room(demands):
+        for server in servers.with_gpus(demand):
+            if server.has(share := demand.shares(server).ideal) and server.suits(demand):
+                servers.give(server, demand, share)
                 break

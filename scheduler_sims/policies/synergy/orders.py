@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler_sims.interface.view import ClusterView
-from scheduler_sims.policies.synergy.servers import Demand, Server
+from scheduler_sims.policies.synergy.servers import Demand, Kind, Server, Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,18 @@ def srtf(standing: Standing, demand: Demand) -> float:
 
 @dataclass(slots=True)
 class Queue:
-    """The demands of all jobs in the order of a policy, handed on from round to round. `changed`: jobs to read from the view."""
+    """The demands of all jobs in the order of a policy, handed on from round to round.
+
+    `changed`: jobs to read from the view. `unsettled`: those that the last plan starts, resizes or stops. `shares`: of all kinds
+    of jobs.
+    """
 
     demands: dict[str, Demand] = field(default_factory=dict)
     keys: dict[str, _Key] = field(default_factory=dict)
     ordered: list[_Key] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
+    unsettled: frozenset[str] = frozenset()
+    shares: dict[Kind, dict[tuple[int, int, int], Shares]] = field(default_factory=dict)
 
     def follow(self, standing: Standing, rank: Callable[[Standing, Demand], float], held: Iterable[str]) -> None:
         """Read the changed jobs, and rank them and `held` again: the rank of a job that waits doesn't change."""
@@ -64,7 +70,9 @@ class Queue:
         for job in sorted(present, key=lambda job: job.order):
             old = self.demands.get(job.job_id)
             same = old is not None and old.job.configurations == job.configurations
-            self.demands[job.job_id] = old.of_view(job) if old is not None and same else Demand.of(view, job)
+            self.demands[job.job_id] = (
+                old.of_view(job) if old is not None and same else Demand.of(view, job, self.shares)
+            )
         ranked = {job_id for job_id in (*self.changed, *held) if job_id in self.demands}
         self.changed.clear()
         keys = [(job_id, self._key(standing, rank, job_id)) for job_id in ranked]
@@ -77,6 +85,10 @@ class Queue:
             self._leave(job_id)
             self.keys[job_id] = key
             insort(self.ordered, key)
+
+    def demand(self, view: ClusterView, job_id: str) -> Demand:
+        """The demand of a job, which a queue that is made within a round doesn't have yet."""
+        return self.demands.get(job_id) or Demand.of(view, view.jobs[job_id], self.shares)
 
     def _key(self, standing: Standing, rank: Callable[[Standing, Demand], float], job_id: str) -> _Key:
         demand = self.demands[job_id]

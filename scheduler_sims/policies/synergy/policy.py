@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -11,16 +11,16 @@ from emulator_runtime.domain.units import gib
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.rounds import Rounds
-from scheduler_sims.interface.view import ClusterView
+from scheduler_sims.interface.view import ClusterView, NodeView
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.synergy.greedy import greedy
 from scheduler_sims.policies.synergy.orders import ORDERS, Queue, Standing
 from scheduler_sims.policies.synergy.proportional import proportional
-from scheduler_sims.policies.synergy.servers import Demand, Server, grants_of
+from scheduler_sims.policies.synergy.servers import Demand, Server, Servers, grants_of
 from scheduler_sims.policies.synergy.staying import settle
 from scheduler_sims.policies.synergy.tune import tune
 
-Divide = Callable[[Sequence[Server], Iterable[Demand]], None]
+Divide = Callable[[Servers, Iterable[Demand]], None]
 
 ALLOCATIONS: Mapping[str, Divide] = {"proportional": proportional, "greedy": greedy, "tune": tune}
 
@@ -30,13 +30,12 @@ LEAST_ROUND_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The state: number of the round, its allocations with their reasons; `given`: rounds that each job has had; `queue`: the
-    jobs in order, up to date with the last plan."""
+    """The state: number of the round, its allocations; `given`: rounds that each job has had; `queue`: the jobs in order, up to
+    date with the last plan."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
     queue: Handed[Queue] | None = field(default=None, compare=False, repr=False)
 
 
@@ -71,59 +70,56 @@ class Synergy:
         current: Round = view.state if view.state is not None else Round()
         queue = None if "node" in view.triggers else taken(current.queue)
         if queue is None:
-            queue = Queue(changed=set(view.jobs))
+            queue = Queue(changed=set(view.jobs), unsettled=frozenset({*view.jobs, *view.plan.allocations}))
         queue.changed |= view.changes
         if view.round is None:
             raise PolicyError("synergy needs rounds: a policy that calls it needs its attribute `rounds`, too")
-        index = view.round.number
-        begins = index > current.index or (index >= 0 and "node" in view.triggers)
-        if begins:
+        index, held = view.round.number, view.plan.allocations
+        concerned: Container[str] = queue.unsettled | view.changes
+        if index > current.index or (index >= 0 and "node" in view.triggers):
             current = self._begin(view, current, index, queue)
+            concerned = {*held, *current.allocations}
         current = replace(current, queue=Handed([queue]))
-        present = {job_id: a for job_id, a in current.allocations.items() if job_id in view.jobs}
-        held = view.plan.allocations
-        start = {job_id: a for job_id, a in present.items() if not _continues(a, held.get(job_id))}
-        stop = [job_id for job_id in held if job_id not in present]
+        wanted = {job: a for job, a in current.allocations.items() if job in concerned and job in view.jobs}
+        start = {job: a for job, a in wanted.items() if not _continues(a, held.get(job))}
+        stop = [job for job in held if job in concerned and job not in wanted]
+        queue.unsettled = frozenset((*start, *stop))
+        away = f"round {current.index}: other jobs go first"
         return view.plan.evolve(
             start=start,
             stop=stop,
             state=current,
-            reasons={job_id: current.reasons[job_id] for job_id in start}
-            | dict.fromkeys(
-                (job_id for job_id in stop if job_id in view.jobs), f"round {current.index}: other jobs go first"
-            ),
+            reasons={job: _reason(current.index, queue.demand(view, job), view.nodes, a) for job, a in start.items()}
+            | {job: away for job in stop if job in view.jobs},
         )
 
     def _begin(self, view: ClusterView, last: Round, index: int, queue: Queue) -> Round:
-        servers = tuple(Server.empty(node) for node in view.nodes.values())
+        servers = Servers(map(Server.empty, view.nodes.values()))
         order, proportionally = ORDERS[self.order], self.allocation == "proportional"
-        standing = Standing(view, servers, last.given, proportionally)
+        standing = Standing(view, servers.all, last.given, proportionally)
         queue.follow(standing, order.rank, {*last.allocations, *(job.job_id for job in view.holding())})
         demands = order.round(standing, queue, largest_first=self.allocation == "tune")
         ALLOCATIONS[self.allocation](servers, demands)
         given = {job_id: rounds for job_id, rounds in last.given.items() if job_id in view.jobs}
         counted = last.allocations if index == last.index else ()  # nodes changed within the round
-        for _, grant in grants_of(servers):
+        for _, grant in grants_of(servers.all):
             job_id = grant.demand.job.job_id
             given[job_id] = given.get(job_id, 0) + (job_id not in counted)
-        return Round(index, settle(servers), given, _reasons(index, servers))
+        return Round(index, settle(servers.all), given)
 
 
 def _continues(allocation: Allocation, has: Allocation | None) -> bool:
     """Whether the job has this allocation already."""
+    if allocation is has:
+        return True
     return has is not None and allocation.same_place(has) and allocation.same_division(has)
 
 
-def _reasons(index: int, servers: Sequence[Server]) -> dict[str, str]:
-    return {
-        grant.demand.job.job_id: f"round {index}: {grant.host.cpu_milli / 1000:g} CPUs and "
-        f"{gib(grant.host.memory_bytes)} ({_how(server, grant.demand, grant.host.cpu_milli)})"
-        for server, grant in grants_of(servers)
-    }
-
-
-def _how(server: Server, demand: Demand, cpu_milli: int) -> str:
-    shares = demand.shares(server)
-    if cpu_milli >= shares.ideal.cpu_milli:
-        return "all it can use"
-    return "the proportional share" if cpu_milli == shares.proportional.cpu_milli else "less than it could use"
+def _reason(index: int, demand: Demand, nodes: Mapping[str, NodeView], allocation: Allocation) -> str:
+    host = allocation.tasks[0].host
+    shares = demand.shares(Server.empty(nodes[allocation.nodes[0]]))
+    if host.cpu_milli >= shares.ideal.cpu_milli:
+        how = "all it can use"
+    else:
+        how = "the proportional share" if host.cpu_milli == shares.proportional.cpu_milli else "less than it could use"
+    return f"round {index}: {host.cpu_milli / 1000:g} CPUs and {gib(host.memory_bytes)} ({how})"

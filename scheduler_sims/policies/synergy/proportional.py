@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from operator import attrgetter
 
-from scheduler_sims.policies.synergy.servers import Demand, Server, fullest_first, with_room
+from scheduler_sims.policies.synergy.servers import Demand, Servers
+
+_proportional = attrgetter("proportional")
 
 
-def proportional(servers: Sequence[Server], demands: Iterable[Demand]) -> None:
+def proportional(servers: Servers, demands: Iterable[Demand]) -> None:
     """Each job gets the CPUs and memory in proportion to its GPUs; a job that doesn't fit waits for the next round."""
-    for demand in with_room(servers, demands):
-        for server in fullest_first(servers, demand):
-            if server.fits(demand, share := demand.shares(server).proportional):
-                server.give(demand, share)
-                break
+    for demand in servers.with_room(demands):
+        servers.place(demand, _proportional)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
+from itertools import filterfalse
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
@@ -48,17 +49,22 @@ class Shares:
         return cls(share, ideal, modest)
 
 
+Kind = tuple[object, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job and its configuration."""
+    """A job and its configuration. `kind`: all that decides where it fits. `known`: shares by size of servers, which jobs of a
+    kind have in common."""
 
     job: JobView
     configuration: Configuration
     gpus: int
-    _known: dict[tuple[int, int, int], Shares] = field(default_factory=dict, compare=False, repr=False)
+    kind: Kind
+    known: dict[tuple[int, int, int], Shares] = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, view: ClusterView, job: JobView) -> Demand:
+    def of(cls, view: ClusterView, job: JobView, known: dict[Kind, dict[tuple[int, int, int], Shares]]) -> Demand:
         """The demand of `job` in its main configuration. Raises PolicyError for a job of several nodes."""
         configuration = main_configuration(view, job)
         if configuration.min_tasks > 1:
@@ -66,17 +72,21 @@ class Demand:
                 f"synergy: job {job.job_id!r} runs on {configuration.min_tasks} nodes; Synergy's jobs run on one each, "
                 "use another policy for this workload"
             )
-        return cls(job, configuration, configuration.gpus)
+        host = (configuration.cpu_milli, configuration.memory_bytes)
+        best = (configuration.best_cpu_milli, configuration.best_memory_bytes)
+        device = (configuration.gpu_types, configuration.device_memory_bytes)
+        kind = (configuration.gpus, *host, *best, *device)
+        return cls(job, configuration, configuration.gpus, kind, known.setdefault(kind, {}))
 
     def of_view(self, job: JobView) -> Demand:
         """The same demand, of the job as it is now."""
-        return self if job is self.job else Demand(job, self.configuration, self.gpus, self._known)
+        return self if job is self.job else Demand(job, self.configuration, self.gpus, self.kind, self.known)
 
     def shares(self, server: Server) -> Shares:
         """The shares on `server`, computed once for servers of the same size."""
-        known = self._known.get(server.size)
+        known = self.known.get(server.size)
         if known is None:
-            known = self._known[server.size] = Shares.of(self.configuration, server.node)
+            known = self.known[server.size] = Shares.of(self.configuration, server.node)
         return known
 
     def allocation(self, node: NodeView, host: HostShare, devices: Iterable[DeviceView] = ()) -> Allocation:
@@ -107,6 +117,7 @@ class Server:
     grants: list[Grant] = field(default_factory=list)
     size: tuple[int, int, int] = (0, 0, 0)
     """CPUs, memory and devices of the node: servers of one size give a job the same shares."""
+    position: int = 0
     _usable: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     @classmethod
@@ -123,10 +134,9 @@ class Server:
             self._usable[key] = sum(d.healthy and device_suits(d, wanted) for d in self.node.devices)
         return self._usable[key] >= demand.gpus
 
-    def fits(self, demand: Demand, host: HostShare) -> bool:
-        """Whether the share is free."""
-        enough = self.free_cpu_milli >= host.cpu_milli and self.free_memory_bytes >= host.memory_bytes
-        return enough and self.free_gpus >= demand.gpus and self.suits(demand)
+    def has(self, host: HostShare) -> bool:
+        """Whether these CPUs and this memory are free."""
+        return self.free_cpu_milli >= host.cpu_milli and self.free_memory_bytes >= host.memory_bytes
 
     def give(self, demand: Demand, host: HostShare) -> None:
         """Grants the share to the job."""
@@ -145,23 +155,63 @@ class Server:
         self.free_memory_bytes -= sign * host.memory_bytes
 
 
-def with_room(servers: Sequence[Server], demands: Iterable[Demand]) -> Iterator[Demand]:
-    """The demands for whose GPUs a server has room when their turn comes; most jobs of a long queue find none."""
-    most = max((server.free_gpus for server in servers), default=0)
-    for demand in demands:
-        if demand.gpus <= most:
-            yield demand
-            most = max(server.free_gpus for server in servers)
+class Servers:
+    """The servers of a round, in the order of nodes, found by their free GPUs."""
 
+    def __init__(self, servers: Iterable[Server]) -> None:
+        self.all = tuple(servers)
+        self._by_free: list[list[int]] = [[]]
+        """By number of free GPUs: the positions of the servers with so many."""
+        for position, server in enumerate(self.all):
+            server.position = position
+            self._by_free += [[] for _ in range(server.free_gpus + 1 - len(self._by_free))]
+            self._by_free[server.free_gpus].append(position)
+        self._too_small: dict[tuple[object, Kind], set[int]] = {}
+        """By share and kind of job: the servers that lacked it. They lack it until a job returns something."""
 
-def with_gpus(servers: Iterable[Server], demand: Demand) -> list[Server]:
-    """The servers with enough free GPUs."""
-    return [server for server in servers if server.free_gpus >= demand.gpus]
+    def with_room(self, demands: Iterable[Demand]) -> Iterator[Demand]:
+        """The demands for whose GPUs a server has room when their turn comes; most jobs of a long queue find none."""
+        for demand in demands:
+            while len(self._by_free) > 1 and not self._by_free[-1]:
+                self._by_free.pop()
+            if demand.gpus < len(self._by_free):
+                yield demand
 
+    def with_gpus(self, demand: Demand) -> Iterator[Server]:
+        """The servers with enough free GPUs."""
+        return (server for server in self.all if server.free_gpus >= demand.gpus)
 
-def fullest_first(servers: Iterable[Server], demand: Demand) -> list[Server]:
-    """The servers with enough free GPUs, those with the fewest first, to avoid fragmentation; ties: the order of nodes."""
-    return sorted(with_gpus(servers, demand), key=attrgetter("free_gpus"))
+    def fullest_first(self, demand: Demand) -> Iterator[Server]:
+        """The servers with enough free GPUs, those with the fewest first, to avoid fragmentation; ties: the order of nodes."""
+        for positions in self._by_free[demand.gpus :]:
+            for position in positions:
+                yield self.all[position]
+
+    def place(self, demand: Demand, share: Callable[[Shares], HostShare]) -> bool:
+        """Grants this one of the job's shares on the fullest server that has it; False if none has."""
+        too_small = self._too_small.setdefault((share, demand.kind), set())
+        for positions in self._by_free[demand.gpus :]:
+            for position in filterfalse(too_small.__contains__, positions):
+                server = self.all[position]
+                host = share(demand.shares(server))
+                if server.has(host) and server.suits(demand):
+                    self.give(server, demand, host)
+                    return True
+                too_small.add(position)
+        return False
+
+    def give(self, server: Server, demand: Demand, host: HostShare) -> None:
+        """Grants the share to the job."""
+        positions = self._by_free[server.free_gpus]
+        del positions[bisect_left(positions, server.position)]
+        server.give(demand, host)
+        insort(self._by_free[server.free_gpus], server.position)
+
+    def shrink(self, server: Server, grant: Grant, host: HostShare) -> None:
+        """Replaces the share of a job on the server by `host`, which is less."""
+        server.shrink(grant, host)
+        for too_small in self._too_small.values():
+            too_small.discard(server.position)
 
 
 def grants_of(servers: Iterable[Server]) -> Iterator[tuple[Server, Grant]]:

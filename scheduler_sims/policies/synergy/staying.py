@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from operator import attrgetter
 
 from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import DeviceView, JobView, NodeView, Phase
 from scheduler_sims.policies.placing import device_suits
 from scheduler_sims.policies.synergy.servers import Demand, Grant, Server
+
+_index = attrgetter("index")
 
 
 def settle(servers: Sequence[Server]) -> dict[str, Allocation]:
@@ -64,29 +69,37 @@ def _held(job: JobView, node: str) -> Allocation | None:
 
 def _on_node(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
     """Jobs that stay keep their devices; other jobs get the first remaining ones."""
-    free = {d.uuid: d for d in sorted(node.devices, key=lambda d: d.index) if d.healthy}
-    kept = {g.demand.job.job_id: _keeps(g.demand, node, free) for g in grants}
-    for devices in kept.values():
-        for device in devices:
-            del free[device.uuid]
+    free = {d.uuid: d for d in sorted(node.devices, key=_index) if d.healthy}
+    kept = {g.demand.job.job_id: held for g in grants if (held := _keeps(g.demand, node, free)) is not None}
+    for allocation in kept.values():
+        for share in allocation.tasks[0].shares:
+            del free[share.device or ""]
     placed = {}
     for grant in grants:
-        demand = grant.demand
-        suiting = (d for d in list(free.values()) if device_suits(d, demand.configuration))
-        devices = kept[demand.job.job_id] or [d for d, _ in zip(suiting, range(demand.gpus), strict=False)]
-        for device in devices:
-            free.pop(device.uuid, None)
-        placed[demand.job.job_id] = _allocation(demand, node, grant.host, devices)
+        job_id = grant.demand.job.job_id
+        placed[job_id] = _resized(kept[job_id], grant.host) if job_id in kept else _moved(node, grant, free)
     return placed
 
 
-def _keeps(demand: Demand, node: NodeView, healthy: Mapping[str, DeviceView]) -> list[DeviceView]:
+def _keeps(demand: Demand, node: NodeView, healthy: Mapping[str, DeviceView]) -> Allocation | None:
     held = _held(demand.job, node.name)
     if held is None or held.configuration != demand.configuration.name:
-        return []
-    uuids = [share.device or "" for share in held.tasks[0].shares]
-    return [healthy[uuid] for uuid in uuids] if all(uuid in healthy for uuid in uuids) else []
+        return None
+    return held if all(share.device in healthy for share in held.tasks[0].shares) else None
 
 
-def _allocation(demand: Demand, node: NodeView, host: HostShare, devices: Sequence[DeviceView]) -> Allocation:
-    return demand.allocation(node, host, devices)
+def _resized(held: Allocation, host: HostShare) -> Allocation:
+    """What the job has, with other CPUs and memory."""
+    task = held.tasks[0]
+    if (task.cpu_milli, task.memory_bytes) == (host.cpu_milli, host.memory_bytes):
+        return held
+    return replace(held, tasks=(replace(task, cpu_milli=host.cpu_milli, memory_bytes=host.memory_bytes),))
+
+
+def _moved(node: NodeView, grant: Grant, free: dict[str, DeviceView]) -> Allocation:
+    """The job on the first devices that suit it, which aren't free any more."""
+    suiting = (d for d in free.values() if device_suits(d, grant.demand.configuration))
+    devices = list(islice(suiting, grant.demand.gpus))
+    for device in devices:
+        del free[device.uuid]
+    return grant.demand.allocation(node, grant.host, devices)
