@@ -169,6 +169,13 @@ class ClusterView:
             return [self.jobs[job_id] for job_id in self.held]
         return [job for job in self.jobs.values() if job.holds_resources]
 
+    def news_of(self, job_id: str, allocation: Allocation) -> bool:
+        """Whether the job or one of the nodes of `allocation` has changed since the last plan. If that plan gave it this
+        allocation and it hasn't been carried out yet, another try is in vain otherwise: what it waits for isn't free yet."""
+        if self.changed_nodes is None or job_id in self.changes or "retry" in self.triggers:
+            return True
+        return any(task.node in self.changed_nodes for task in allocation.tasks)
+
     def attained_gpu_s(self, job: JobView) -> float:
         """Attained service until now in GPU-seconds, over all GPU types (Tiresias, NSDI 2019)."""
         if job.running_since_s is None or job.allocation is None:

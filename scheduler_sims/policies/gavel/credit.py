@@ -56,9 +56,10 @@ class Credit:
 
     def order(self, index: int) -> list[str]:
         """All jobs by priority on a GPU type, highest first; ties: deficit, share, order of submission."""
-        ranks, shares, deficits = {}, self.shares, self.deficit_s
+        shares, deficits, none = self.shares, self.deficit_s, (0.0,) * (index + 1)
+        ranks = {}
         for job, received_s in self.received_s.items():
-            share, received = shares[job][index] if job in shares else 0.0, received_s[index]
+            share, received = shares.get(job, none)[index], received_s[index]
             ranks[job] = (share / received if received > 0 else share * _NEVER_RAN, deficits[job][index], share)
         return sorted(ranks, key=ranks.__getitem__, reverse=True)
 

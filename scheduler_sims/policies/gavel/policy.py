@@ -90,13 +90,17 @@ class Gavel:
         if view.round is None:
             raise PolicyError("gavel needs rounds: a policy that calls it needs its attribute `rounds`, too")
         idle = not any(job_id in view.jobs for job_id in memory.targets)
-        if view.round.number > memory.round or "node" in view.triggers or (idle and view.jobs):
+        begins = view.round.number > memory.round or "node" in view.triggers or bool(idle and view.jobs)
+        if begins:
             memory = self._begin(view, memory, view.round.number)
-        present = {job_id: a for job_id, a in memory.targets.items() if job_id in view.jobs}
         held = view.plan.allocations
-        start = {job: a for job, a in present.items() if job not in held or not a.same_place(held[job])}
-        stop = [job for job in held if job not in present]
-        reasons = {job: self._why(memory, job) for job in start}
+        start = {
+            job: a
+            for job, a in memory.targets.items()
+            if (begins or view.news_of(job, a)) and job in view.jobs and not (job in held and a.same_place(held[job]))
+        }
+        stop = [job for job in held if job not in memory.targets]
+        reasons = {job: self._why(memory, job, allocation.gpu_type or "") for job, allocation in start.items()}
         reasons |= dict.fromkeys(stop, f"round {memory.round}: other jobs are further behind their shares")
         return view.plan.evolve(start=start, stop=stop, state=memory, reasons=reasons)
 
@@ -168,8 +172,7 @@ class Gavel:
             self._orders.append(order)
         return self._orders[begun]
 
-    def _why(self, memory: Memory, job: str) -> str:
-        kind = memory.targets[job].gpu_type or ""
+    def _why(self, memory: Memory, job: str, kind: str) -> str:
         share = memory.credit.share(job, memory.types.index(kind))
         return f"round {memory.round}: {kind}, where its share of time is {share:.2f}"
 

@@ -66,7 +66,10 @@ class InRounds:
         start = {
             job_id: allocation
             for job_id, allocation in memory.target.items()
-            if job_id not in held and job_id in view.jobs and view.jobs[job_id].queued
+            if view.news_of(job_id, allocation)
+            and job_id not in held
+            and job_id in view.jobs
+            and view.jobs[job_id].queued
         }
         reasons = dict.fromkeys(start, f"round {memory.number}: its devices are free now")
         return view.plan.evolve(start=start, state=replace(memory, changes=changes), reasons=reasons)

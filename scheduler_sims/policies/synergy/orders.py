@@ -49,15 +49,13 @@ def srtf(standing: Standing, demand: Demand) -> float:
 class Queue:
     """The demands of all jobs in the order of a policy, handed on from round to round.
 
-    `changed`: jobs to read from the view. `unsettled`: those that the last plan starts, resizes or stops. `shares`: of all kinds
-    of jobs.
+    `changed`: jobs to read from the view. `shares`: of all kinds of jobs.
     """
 
     demands: dict[str, Demand] = field(default_factory=dict)
     keys: dict[str, _Key] = field(default_factory=dict)
     ordered: list[_Key] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
-    unsettled: frozenset[str] = frozenset()
     shares: dict[Kind, dict[tuple[int, int, int], Shares]] = field(default_factory=dict)
 
     def follow(self, standing: Standing, rank: Callable[[Standing, Demand], float], held: Iterable[str]) -> None:

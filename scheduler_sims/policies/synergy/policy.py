@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -70,20 +70,21 @@ class Synergy:
         current: Round = view.state if view.state is not None else Round()
         queue = None if "node" in view.triggers else taken(current.queue)
         if queue is None:
-            queue = Queue(changed=set(view.jobs), unsettled=frozenset({*view.jobs, *view.plan.allocations}))
+            queue = Queue(changed=set(view.jobs))
         queue.changed |= view.changes
         if view.round is None:
             raise PolicyError("synergy needs rounds: a policy that calls it needs its attribute `rounds`, too")
         index, held = view.round.number, view.plan.allocations
-        concerned: Container[str] = queue.unsettled | view.changes
-        if index > current.index or (index >= 0 and "node" in view.triggers):
+        begins = index > current.index or (index >= 0 and "node" in view.triggers)
+        if begins:
             current = self._begin(view, current, index, queue)
-            concerned = {*held, *current.allocations}
         current = replace(current, queue=Handed([queue]))
-        wanted = {job: a for job, a in current.allocations.items() if job in concerned and job in view.jobs}
-        start = {job: a for job, a in wanted.items() if not _continues(a, held.get(job))}
-        stop = [job for job in held if job in concerned and job not in wanted]
-        queue.unsettled = frozenset((*start, *stop))
+        start = {
+            job: a
+            for job, a in current.allocations.items()
+            if (begins or view.news_of(job, a)) and job in view.jobs and not _continues(a, held.get(job))
+        }
+        stop = [job for job in held if job not in current.allocations]
         away = f"round {current.index}: other jobs go first"
         return view.plan.evolve(
             start=start,
