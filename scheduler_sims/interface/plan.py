@@ -74,6 +74,9 @@ class Allocation:
     @property
     def gpu_type(self) -> str | None:
         """The type of the devices, of MIG instances that differ the slowest; None without devices."""
+        kinds = {share.gpu_type for task in self.tasks for share in task.shares}
+        if len(kinds) == 1:  # policies ask for thousands of allocations in each round
+            return kinds.pop()
         return slowest_type([share.gpu_type for task in self.tasks for share in task.shares])
 
     @property

@@ -121,7 +121,9 @@ class FreeSpace:
 
         `node`, `device` (UUID) restrict the search for a job of one task.
         """
-        if configuration.gpus * configuration.min_tasks > self._free_devices or configuration in self._hopeless:
+        if configuration.gpus * configuration.min_tasks > self._free_devices:
+            return None
+        if self._hopeless and configuration in self._hopeless:  # its hash takes as long as the search for a node
             return None
         if configuration.min_tasks > 1:
             chosen = self._several(configuration)

@@ -7,7 +7,7 @@ scheduler.py). Gavel divides the received time by that of all jobs on the type, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _NEVER_RAN = 1e9
@@ -31,12 +31,15 @@ class Credit:
     def updated(self, jobs: Sequence[str], types: int, ran: Mapping[str, tuple[int, float]], half_s: float) -> Credit:
         """The credit of the present `jobs` after a round in which `ran` gives type and seconds of each job that ran."""
         fresh, none = (half_s,) * types, (0.0,) * types
-        received = {job: self.received_s.get(job, fresh) for job in jobs}
+        if jobs == list(self.received_s):
+            received, deficit = dict(self.received_s), self.deficit_s
+        else:
+            received = {job: self.received_s.get(job, fresh) for job in jobs}
+            deficit = {job: self.deficit_s.get(job, none) for job in jobs}
         for job, (index, seconds) in ran.items():
             if job in received:
                 old = received[job]
                 received[job] = (*old[:index], old[index] + seconds, *old[index + 1 :])
-        deficit = {job: self.deficit_s.get(job, none) for job in jobs}
         return Credit(self.reset_s, self.shares, received, deficit)
 
     def reset(self, now_s: float, shares: Mapping[str, tuple[float, ...]], half_s: float) -> Credit:
@@ -54,11 +57,13 @@ class Credit:
         fresh = {job: (half_s,) * len(received) for job, received in self.received_s.items()}
         return Credit(now_s, shares, fresh, deficit)
 
-    def order(self, index: int) -> list[str]:
-        """All jobs by priority on a GPU type, highest first; ties: deficit, share, order of submission."""
+    def order(self, index: int, without: Container[str] = ()) -> list[str]:
+        """The other jobs by priority on a GPU type, highest first; ties: deficit, share, order of submission."""
         shares, deficits, none = self.shares, self.deficit_s, (0.0,) * (index + 1)
         ranks = {}
         for job, received_s in self.received_s.items():
+            if job in without:
+                continue
             share, received = shares.get(job, none)[index], received_s[index]
             ranks[job] = (share / received if received > 0 else share * _NEVER_RAN, deficits[job][index], share)
         return sorted(ranks, key=ranks.__getitem__, reverse=True)
@@ -94,8 +99,8 @@ def choose(
     chosen: dict[str, int] = {}
     for index in slots.order:
         left = slots.capacity[index]
-        for job in credit.order(index) if left else ():
-            if job in chosen or gpus[job] > left or rates[job][index] <= 0:
+        for job in credit.order(index, without=chosen) if left else ():
+            if gpus[job] > left or rates[job][index] <= 0:
                 continue
             if shares_only and credit.share(job, index) <= 0:
                 continue
