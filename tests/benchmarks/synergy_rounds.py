@@ -1,6 +1,8 @@
-"""Rounds of Synergy-TUNE per second: one policy object, 32 to 512 GPUs, each with 1.25 one-GPU jobs per GPU in the system.
+"""Rounds of Synergy-TUNE per second of CPU time: first rounds, and the rounds of a simulated run.
 
-The peer, measured in the same run, is the same round with the proportional allocation, which pushes nobody.
+First rounds: one policy object, 32 to 512 GPUs, each with 1.25 one-GPU jobs per GPU in the system. Simulated rounds of 300 s:
+3,000 jobs of 1 to 4 GPUs, most of which wait; under LAS other jobs run in each round. "policy": its plans alone, at ends of
+jobs as well. The peer, measured in the same run, is the proportional allocation, which pushes nobody.
 """
 
 from __future__ import annotations
@@ -9,13 +11,26 @@ import argparse
 import time
 from random import Random
 
-from emulator_runtime.domain.units import GIB
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.units import GIB, to_ns
 from emulator_runtime.profiles.synergy import SYNERGY_MODELS
+from emulator_runtime.profiles.table import ProfileTable
+from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.truth import WorkloadTruth
+from scheduler_sims.inputs.workload import Workload
+from scheduler_sims.interface.costs import ClusterCosts
+from scheduler_sims.interface.estimates import parse_estimates
+from scheduler_sims.interface.plan import Plan
 from scheduler_sims.interface.view import ClusterView
+from scheduler_sims.loop.scheduler_loop import SchedulerLoop
+from scheduler_sims.loop.strategies import Ending
 from scheduler_sims.policies.synergy import Synergy
 from scheduler_sims.testing import Job, Node, cluster_view
 
 GPUS, QUICK_GPUS = (32, 128, 512), (32, 128)
+ACTIVE, ROUNDS = 3_000, 20
 LEAST_S = 0.5
 
 
@@ -29,6 +44,14 @@ def main(argv: list[str]) -> int:
         view = view_of(gpus)
         tune, peer = (rounds_per_s(view, allocation) for allocation in ("tune", "proportional"))
         print(f"{gpus:>6}{len(view.jobs):>6}{tune:>15,.0f}{peer:>14,.0f}{tune / peer:>8.2f}", flush=True)
+    active = 300 if options.quick else ACTIVE
+    print(f"rounds of a run with {active:,} jobs:")
+    print(f"{'GPUs':>6}{'order':>6}{'TUNE rounds/s':>15}{'policy':>8}{'proportional':>14}{'ratio':>8}")
+    for gpus in QUICK_GPUS if options.quick else GPUS:
+        for order in ("fifo", "las"):
+            tune, alone = simulated_rounds_per_s(gpus, active, order, "tune")
+            peer, _ = simulated_rounds_per_s(gpus, active, order, "proportional")
+            print(f"{gpus:>6}{order:>6}{tune:>15,.0f}{alone:>8,.0f}{peer:>14,.0f}{tune / peer:>8.2f}", flush=True)
     return 0
 
 
@@ -55,3 +78,39 @@ def rounds_per_s(view: ClusterView, allocation: str, *, order: str = "las") -> f
         policy.plan(view)
         count += 1
     return count / (time.process_time() - began)
+
+
+class Timed(Synergy):
+    """The policy, with the CPU seconds of its plans."""
+
+    spent_s = 0.0
+
+    def plan(self, view: ClusterView) -> Plan:
+        began = time.process_time()
+        try:
+            return super().plan(view)
+        finally:
+            self.spent_s += time.process_time() - began
+
+
+def simulated_rounds_per_s(gpus: int, active: int, order: str, allocation: str) -> tuple[float, float]:
+    """Of a run in which all jobs are submitted before the first of ROUNDS rounds: with loop and simulated cluster, and the
+    policy alone."""
+    nodes = [
+        NodeSpec(f"n{n}", 24_000, 500 * GIB, tuple(Device(f"n{n}", i, "Tesla-T4", 16 * GIB) for i in range(8)))
+        for n in range(gpus // 8)
+    ]
+    cluster, draw = ClusterSpec(tuple(nodes), ClusterCosts()), Random("synergy_rounds/run")
+    jobs = []
+    for row in range(active):
+        width, cpus, long_s = draw.choice([1, 1, 1, 2, 4]), draw.choice([3, 6, 9]), draw.uniform(3e3, 3e4)
+        wanted = Configuration("gpu", width, 1_000 * width, best_cpu_milli=min(24, cpus * width) * 1_000)
+        jobs.append(JobSpec(f"j{row}", "user", 0.0, round(long_s), (wanted,), {"gpu": TimedWork(long_s)}, row))
+    truth = WorkloadTruth(Workload("rounds", tuple(jobs), ProfileTable.bundled()), cluster)
+    simulated, policy = SimulatedCluster(truth, cluster.costs), Timed(order=order, allocation=allocation)
+    end_ns = to_ns(ROUNDS * policy.round_s)
+    ending = Ending(lambda _books: simulated.now_ns() >= end_ns)
+    loop = SchedulerLoop(simulated, cluster, policy, parse_estimates("oracle", truth, 0), jobs, ending=ending)
+    began = time.process_time()
+    loop.run()
+    return ROUNDS / (time.process_time() - began), ROUNDS / policy.spent_s

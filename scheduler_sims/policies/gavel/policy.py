@@ -99,7 +99,7 @@ class Gavel:
             for job, a in memory.targets.items()
             if (begins or view.news_of(job, a)) and job in view.jobs and not (job in held and a.same_place(held[job]))
         }
-        stop = [job for job in held if job not in memory.targets]
+        stop = [job for job in held if job not in memory.targets or job not in view.jobs]
         reasons = {job: self._why(memory, job, allocation.gpu_type or "") for job, allocation in start.items()}
         reasons |= dict.fromkeys(stop, f"round {memory.round}: other jobs are further behind their shares")
         return view.plan.evolve(start=start, stop=stop, state=memory, reasons=reasons)

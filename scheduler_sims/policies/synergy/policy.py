@@ -84,7 +84,7 @@ class Synergy:
             for job, a in current.allocations.items()
             if (begins or view.news_of(job, a)) and job in view.jobs and not _continues(a, held.get(job))
         }
-        stop = [job for job in held if job not in current.allocations]
+        stop = [job for job in held if job not in current.allocations or job not in view.jobs]
         away = f"round {current.index}: other jobs go first"
         return view.plan.evolve(
             start=start,
