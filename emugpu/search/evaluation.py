@@ -20,6 +20,7 @@ from emugpu.prediction.figures import cost_of
 from emugpu.search.recipe import GPU_TYPE, Configuration, Recipe
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import GIB
+from emulator_runtime.prediction.microbatches import with_microbatches
 from emulator_runtime.prediction.prediction import Conditions, Prediction, Predictor
 from emulator_runtime.prediction.reading import read_manifest, read_trace
 from emulator_runtime.profiles.catalogue import gpu_spec
@@ -73,13 +74,13 @@ class TracedEvaluation:
 
     def __call__(self, configuration: Configuration) -> Outcome:
         """Raises InputError for expressions that can't be worked out, and OSError."""
-        words, gpus = self._recipe.words(configuration), self._recipe.gpu_count(configuration)
-        key = hashlib.sha256(json.dumps([words, gpus]).encode()).hexdigest()[:16]
+        words, job = self._recipe.words(configuration), self._job(configuration)
+        key = hashlib.sha256(json.dumps([words, job]).encode()).hexdigest()[:16]
         folder = self._folder / key
         with self._lock:
             one_at_a_time = self._traced.setdefault(folder, threading.Lock())
         with one_at_a_time:  # configurations may differ in the GPU type only
-            problem = self._trace(folder, words, gpus)
+            problem = self._trace(folder, words, job)
         if problem:
             fits = _OUT_OF_MEMORY not in problem.lower()
             return Outcome(State.FAILED if fits else State.OUT_OF_MEMORY, problem)
@@ -87,32 +88,44 @@ class TracedEvaluation:
             found = Predictor(read_trace(folder)).predict(
                 str(configuration[GPU_TYPE]), Conditions(self._recipe.network_gbps)
             )
+            return self.outcome(configuration, found)
         except EmuGpuError as error:
             return Outcome(State.FAILED, str(error))
-        return self.outcome(configuration, found)
 
     def outcome(self, configuration: Configuration, found: Prediction) -> Outcome:
-        """What a prediction means for the recipe."""
+        """What a prediction means for the recipe. Raises InputError if its microbatches can't be found."""
         if found.out_of_memory:
             need, has = found.memory_bytes / GIB, found.device_memory_bytes / GIB
             reason = f"rank {found.out_of_memory[0]} needs {need:.1f} GiB of {has:.1f} GiB"
             return Outcome(State.OUT_OF_MEMORY, reason, memory_bytes=found.memory_bytes)
         if found.step_s is None:
             return Outcome(State.FAILED, "no step was found in its trace: at least two must run, six are better")
+        step_s, seconds = found.step_s, found.seconds
+        count, traced = self._recipe.microbatch_counts(configuration)
+        if count > traced:
+            step_s, seconds = with_microbatches(found, traced, count, self._recipe.axes(configuration).get("pp", 1))
         samples = self._recipe.samples.number(self._recipe.values(configuration))
         price = self._recipe.prices.get(found.gpu_type)
         cost = None
         if price is not None:
-            cost = cost_of(found.step_s, self._recipe.gpu_count(configuration), price) / samples
+            cost = cost_of(step_s, self._recipe.gpu_count(configuration), price) / samples
         return Outcome(
             State.DONE,
-            step_s=found.step_s,
-            sample_s=found.step_s / samples,
+            step_s=step_s,
+            sample_s=step_s / samples,
             sample_cost=cost,
             memory_bytes=found.memory_bytes,
             bound=found.bound,
-            seconds=found.seconds,
+            seconds=seconds,
         )
+
+    def _job(self, configuration: Configuration) -> list[str]:
+        """The options of `emugpu trace` that say which GPUs the command has."""
+        gpus, axes = self._recipe.gpu_count(configuration), self._recipe.axes(configuration)
+        if not axes:
+            return ["--gpus", str(gpus)]
+        layout = ",".join(f"{axis}={size}" for axis, size in axes.items())
+        return ["--world-size", str(gpus), "--gpus-per-node", str(self._recipe.gpus_per_node), "--layout", layout]
 
     def stop(self) -> None:
         """Ends the programs that are being traced."""
@@ -121,12 +134,12 @@ class TracedEvaluation:
             for child in self._children:
                 child.terminate()
 
-    def _trace(self, folder: Path, words: list[str], gpus: int) -> str:
+    def _trace(self, folder: Path, words: list[str], job: list[str]) -> str:
         """What was wrong with the program; empty: nothing."""
         if (folder / "trace.json").is_file() and read_manifest(folder).exit_status == 0:
             return ""
         folder.mkdir(parents=True, exist_ok=True)
-        options = ["--gpus", str(gpus), "--gpu-type", self._largest.gpu_type, "--out", str(folder / "new")]
+        options = [*job, "--gpu-type", self._largest.gpu_type, "--out", str(folder / "new")]
         with (folder / _LOG).open("wb") as log:
             with self._lock:
                 if self._stopped:

@@ -19,7 +19,11 @@ class SearchJournal:
         subject = {
             "command": list(recipe.command),
             "constants": dict(recipe.constants),
+            "derived": {name: expression.text for name, expression in recipe.derived.items()},
             "gpus": recipe.gpus.text,
+            "layout": {axis: size.text for axis, size in recipe.layout.items()},
+            "gpus_per_node": recipe.gpus_per_node,
+            "microbatches": [count.text for count in recipe.microbatches or ()],
             "samples": recipe.samples.text,
             "prices": dict(recipe.prices),
             "network_gbps": recipe.network_gbps,

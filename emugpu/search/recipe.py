@@ -14,7 +14,21 @@
     memory_rises_with: [batch]            # a larger value never needs less memory, all else equal
     network_gbps: 100                     # of a node
 
-Expressions are those of `expressions.py`, over the knobs, `constants`, and `gpu_type`.
+A job of many ranks, of which only those run that differ:
+
+    command: python train.py --tp {tp} --pp {pp} --micro-batch {micro_batch} --microbatches {traced}
+    knobs: {tp: [1, 2], pp: [1, 2, 4], micro_batch: [1, 2, 4]}
+    constants: {batch: 512}
+    derived:                              # names for expressions and the command; they may use those before them
+      microbatches: batch * tp * pp // (32 * micro_batch)
+      traced: min(microbatches, 2 * pp)
+    gpus: 32
+    layout: {tp: tp, pp: pp}              # as `emugpu trace --layout`
+    gpus_per_node: 8
+    microbatches: microbatches            # of a step
+    traced_microbatches: traced           # of a step of the command (default: all)
+
+Expressions are those of `expressions.py`, over the knobs, `constants`, `derived`, and `gpu_type`.
 """
 
 from __future__ import annotations
@@ -37,10 +51,13 @@ from emulator_runtime.profiles.catalogue import gpu_spec
 GPU_TYPE = "gpu_type"
 """The knob of the GPU types."""
 TIME, COST = "time", "cost"
+GPUS_PER_NODE = 8
+"""Of a job with a layout, unless the recipe says otherwise; as in `emugpu trace`."""
 MAX_CONFIGURATIONS = 1_000_000
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _OPTIONAL = (
-    "constants", "constraints", "gpus", "samples", "gpu_types", "prices", "objective", "memory_rises_with", "network_gbps",
+    "constants", "derived", "constraints", "gpus", "layout", "gpus_per_node", "microbatches", "traced_microbatches", "samples",
+    "gpu_types", "prices", "objective", "memory_rises_with", "network_gbps",
 )  # fmt: skip
 
 Configuration = Mapping[str, Value]
@@ -49,13 +66,19 @@ Configuration = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is searched. `knobs`: values by name; numbers rise. `prices`: of a GPU for an hour, by GPU type."""
+    """What is searched. `knobs`: values by name; numbers rise. `derived`: names that follow from them, each from those before it.
+    `layout`: size by axis of a job whose ranks are virtual; empty: they aren't. `microbatches`: of a step, and of a step of the
+    command; None: these are the same. `prices`: of a GPU for an hour, by GPU type."""
 
     command: Sequence[str]
     knobs: Mapping[str, Sequence[Value]]
     constants: Mapping[str, Value]
+    derived: Mapping[str, Expression]
     constraints: Sequence[Expression]
     gpus: Expression
+    layout: Mapping[str, Expression]
+    gpus_per_node: int
+    microbatches: tuple[Expression, Expression] | None
     samples: Expression
     prices: Mapping[str, float]
     objective: str
@@ -64,19 +87,40 @@ class Recipe:
 
     def words(self, configuration: Configuration) -> list[str]:
         """The command, without words that become empty."""
-        values = {**self.constants, **configuration}
+        values = self.values(configuration)
         filled = (_PLACEHOLDER.sub(lambda found: _text(values[found[1]]), word) for word in self.command)
         return [word for word in filled if word]
 
     def values(self, configuration: Configuration) -> Mapping[str, Value]:
-        """What expressions see."""
-        return {**self.constants, **configuration}
+        """What expressions see. Raises InputError for a derived name that can't be worked out."""
+        values = {**self.constants, **configuration}
+        for name, expression in self.derived.items():
+            values[name] = expression.value(values)
+        return values
 
     def gpu_count(self, configuration: Configuration) -> int:
         """GPUs of the job. Raises InputError if it isn't a whole number above 0."""
-        found = self.gpus.number(self.values(configuration))
+        return self._whole("gpus", self.gpus, configuration)
+
+    def axes(self, configuration: Configuration) -> Mapping[str, int]:
+        """Ranks by axis of the layout. Raises InputError as `gpu_count` does."""
+        return {axis: self._whole(f"layout.{axis}", size, configuration) for axis, size in self.layout.items()}
+
+    def microbatch_counts(self, configuration: Configuration) -> tuple[int, int]:
+        """Microbatches of a step, and of a step of the command. Raises InputError as `gpu_count` does, and for more traced ones
+        than there are."""
+        if self.microbatches is None:
+            return 1, 1
+        count = self._whole("microbatches", self.microbatches[0], configuration)
+        traced = self._whole("traced_microbatches", self.microbatches[1], configuration)
+        if traced > count:
+            raise InputError("traced_microbatches", f"are {traced} of {count} with {shown(configuration)}")
+        return count, traced
+
+    def _whole(self, name: str, expression: Expression, configuration: Configuration) -> int:
+        found = expression.number(self.values(configuration))
         if found != int(found):
-            raise InputError("gpus", f"must be a whole number, and is {found:g} with {shown(configuration)}")
+            raise InputError(name, f"must be a whole number, and is {found:g} with {shown(configuration)}")
         return int(found)
 
     def allows(self, configuration: Configuration) -> bool:
@@ -113,12 +157,20 @@ def read_recipe(path: Path) -> Recipe:
     if count > MAX_CONFIGURATIONS:
         raise top["knobs"].error(f"have {count:,} combinations; at most {MAX_CONFIGURATIONS:,}: leave values out")
     names = {*knobs, *constants}
+    derived = _derived(top["derived"], names) if "derived" in top else {}
+    names |= set(derived)
     return Recipe(
         command=_command(top["command"], names),
         knobs=knobs,
         constants=constants,
+        derived=derived,
         constraints=[_expression(one, names) for one in top["constraints"].elements()] if "constraints" in top else [],
         gpus=_expression(top["gpus"], names) if "gpus" in top else Expression("1", names, "gpus"),
+        layout={axis: _expression(size, names) for axis, size in top["layout"].items().items()}
+        if "layout" in top
+        else {},
+        gpus_per_node=top["gpus_per_node"].whole(least=1) if "gpus_per_node" in top else GPUS_PER_NODE,
+        microbatches=_microbatches(top, names),
         samples=_expression(top["samples"], names) if "samples" in top else Expression("1", names, "samples"),
         prices=(prices := prices_in(top["prices"]) if "prices" in top else {}),
         objective=_objective(top, prices, knobs),
@@ -179,6 +231,23 @@ def _command(field: Field, names: set[str]) -> Sequence[str]:
 def _expression(field: Field, names: set[str]) -> Expression:
     text = str(field.whole(least=1)) if isinstance(field.value, int) else field.text(least=1)
     return Expression(text, names, f"{field.place}: {field.path}")
+
+
+def _derived(field: Field, names: set[str]) -> dict[str, Expression]:
+    derived: dict[str, Expression] = {}
+    for name, one in field.items().items():
+        if not name.isidentifier() or name in names or name == GPU_TYPE:
+            raise one.error("must have a name of letters, digits and _, which no knob or constant has")
+        derived[name] = _expression(one, names | set(derived))
+    return derived
+
+
+def _microbatches(top: Mapping[str, Field], names: set[str]) -> tuple[Expression, Expression] | None:
+    if "traced_microbatches" not in top:
+        return None
+    if "microbatches" not in top:
+        raise top["traced_microbatches"].error("needs `microbatches`, those of a step")
+    return _expression(top["microbatches"], names), _expression(top["traced_microbatches"], names)
 
 
 def _objective(top: Mapping[str, Field], prices: Mapping[str, float], knobs: Mapping[str, Sequence[Value]]) -> str:

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator_runtime.domain.units import NS_PER_S
+from emulator_runtime.prediction.microbatches import with_microbatches
 from emulator_runtime.prediction.prediction import Conditions, Predictor
 from emulator_runtime.prediction.reading import read_trace
-from emulator_runtime.prediction.records import Launch, Work
-from emulator_runtime.prediction.simulation import RankRun
 from emulator_runtime.timing.host import monotonic_ns
 
 PROGRAM = Path(__file__).parents[1] / "cuda_frameworks" / "predicted" / "megatron_gpt.py"
@@ -178,34 +177,5 @@ def step_of(row: Row, folder: Path) -> float:
     assert not found.out_of_memory, f"ranks {found.out_of_memory} need {found.memory_bytes} bytes"
     if row.traced is None:
         return found.step_s
-    interval_s = microbatch_interval_s(microbatch_ends_ns(found.runs[-1], row.traced), row.pp)
-    return found.step_s + (row.microbatches - row.traced) * interval_s
-
-
-def microbatch_ends_ns(run: RankRun, microbatches: int) -> list[int]:
-    """When the last stage ended the same kernel of each microbatch of the last step, in order.
-
-    It is the one with most operations among those that each microbatch launches once: of the logits, which only this stage
-    computes. AssertionError: there is none.
-    """
-    ends: dict[Work, list[int]] = {}
-    for index, end_ns in zip(run.device_work.records, run.device_work.ends_ns, strict=True):
-        record = run.trace.records[index]
-        if isinstance(record, Launch):
-            ends.setdefault(record.work, []).append(end_ns)
-    once = [work for work, times in ends.items() if len(times) == STEPS * microbatches]
-    assert once, "no kernel is launched once for each microbatch"
-    return sorted(ends[max(once, key=lambda work: work.flops)])[-microbatches:]
-
-
-def microbatch_interval_s(ends_ns: Sequence[int], stages: int) -> float:
-    """By how many seconds each microbatch makes a step longer, once the pipeline is full.
-
-    `ends_ns`: when the last stage ended a kernel of each microbatch of a step, in order. It is the mean over the second half of
-    them, and over whole rounds if there is room: a round is as many microbatches as there are stages, since in the interleaved
-    schedule a stage computes one of its chunks for so many, and then another one. Within a round the ends are close therefore.
-    """
-    half = len(ends_ns) // 2
-    count = half - half % stages if half >= stages else half
-    assert count > 0, "one microbatch has no interval"
-    return (ends_ns[-1] - ends_ns[-1 - count]) / count / NS_PER_S
+    step_s, _ = with_microbatches(found, row.traced, row.microbatches, row.pp)
+    return step_s

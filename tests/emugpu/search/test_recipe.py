@@ -92,6 +92,63 @@ def test_mistakes_name_file_and_field(tmp_path: Path, old: str, new: str, proble
     assert problem in str(raised.value)
 
 
+JOB = """
+command: train --tp {tp} --microbatches {traced}
+knobs: {tp: [1, 2], pp: [1, 4]}
+constants: {batch: 64}
+derived:
+  microbatches: batch * tp * pp // 8
+  traced: min(microbatches, 2 * pp)
+gpus: 8
+layout: {tp: tp, pp: pp}
+microbatches: microbatches
+traced_microbatches: traced
+"""
+
+
+def test_a_job_of_virtual_ranks(tmp_path: Path) -> None:
+    found = recipe(tmp_path, JOB)
+    first, *_, last = found.configurations()
+    assert found.words(last) == ["train", "--tp", "2", "--microbatches", "8"]
+    assert found.axes(last) == {"tp": 2, "pp": 4}
+    assert found.gpus_per_node == 8
+    assert found.microbatch_counts(first) == (8, 2)
+    assert found.microbatch_counts(last) == (64, 8)
+    assert recipe(tmp_path).microbatch_counts(first) == (1, 1), "where nothing is said, the command has all of them"
+    assert recipe(tmp_path).axes(first) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("traced: min(microbatches,", "traced: min(microbatch,", "derived.traced: 'min(microbatch, 2 * pp)': there is no microb"),
+        ("  traced: min", "  tp: min", "derived.tp: must have a name of letters, digits and _, which no knob or constant has"),
+        ("  traced: min", "  gpu_type: min", "derived.gpu_type: must have a name"),
+        ("\nmicrobatches: microbatches", "", "traced_microbatches: needs `microbatches`, those of a step"),
+        ("{tp: tp,", "{tp: tensor,", "layout.tp: 'tensor': there is no tensor"),
+        ("gpus: 8", "gpus: 8\ngpus_per_node: 0", "gpus_per_node: must be >= 1"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_job_of_virtual_ranks(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    assert old in JOB
+    with pytest.raises(EmuGpuError) as raised:
+        recipe(tmp_path, JOB.replace(old, new))
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("min(microbatches, 2 * pp)", "2 * microbatches", "traced_microbatches: are 16 of 8 with tp 1, pp 1"),
+        ("batch * tp * pp // 8", "batch * tp * pp / 3", r"microbatches: must be a whole number, and is 21\.3333"),
+    ],
+)
+def test_microbatches_that_cannot_be(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    found = recipe(tmp_path, JOB.replace(old, new))
+    with pytest.raises(EmuGpuError, match=problem):
+        found.microbatch_counts(next(found.configurations()))
+
+
 def test_an_enormous_grid_is_refused(tmp_path: Path) -> None:
     knobs = "\n".join(f"  k{i}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for i in range(7))
     with pytest.raises(EmuGpuError, match="have 10,000,000 combinations"):

@@ -30,8 +30,10 @@ class Program:
     """What stands in for the process of `emugpu trace`: writes what the command says, and counts."""
 
     started: ClassVar[list[list[str]]] = []
+    options: ClassVar[list[list[str]]] = []
 
     def __init__(self, words: list[str], **options: object) -> None:
+        self.options.append(words[: words.index("--")])
         folder, program = Path(words[words.index("--out") + 1]), words[words.index("--") + 1 :]
         self.started.append(program)
         self.status = int(program[2] == "broken")
@@ -59,7 +61,7 @@ def trace_of_program(folder: Path) -> Trace:
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    Program.started = []
+    Program.started, Program.options = [], []
     monkeypatch.setattr("emugpu.search.evaluation.subprocess.Popen", Program)
     monkeypatch.setattr("emugpu.search.evaluation.read_trace", trace_of_program)
     monkeypatch.chdir(tmp_path)
@@ -144,6 +146,48 @@ def test_constraints_that_allow_nothing(recipe: Path, capsys: pytest.CaptureFixt
     recipe.write_text(RECIPE + "constraints: [batch > 100]\n", encoding="utf-8")
     assert main(["search", str(recipe)]) == 2
     assert "the constraints allow no configuration" in capsys.readouterr().err
+
+
+JOB = """
+command: train {traced} good
+knobs: {pp: [1, 2]}
+constants: {microbatches: 6}
+derived: {traced: 2 * pp}
+gpus: 32
+gpus_per_node: 4
+layout: {tp: 2, pp: pp}
+microbatches: microbatches
+traced_microbatches: traced
+samples: 10
+"""
+
+
+def microbatches_of_program(folder: Path) -> Trace:
+    """Three steps of as many products as the command says, then an update of the parameters."""
+    _, microbatches, _ = json.loads((folder / "process-1.records").read_text(encoding="utf-8"))
+    product, update = Work("gemm", 1, flops=1e12, precision=4), Work("update", 2, bytes=1e9)
+    step = [Launch(0, 0, 0, 0, work) for work in (*[product] * int(microbatches), update)]
+    return Trace([RankTrace(0, [Memory(0, 0, 0, 1 << 30), *step * 3], {}, (A100,))])
+
+
+def test_a_job_of_virtual_ranks_with_more_microbatches_than_are_traced(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("emugpu.search.evaluation.read_trace", microbatches_of_program)
+    recipe.write_text(JOB, encoding="utf-8")
+    assert main(["search", str(recipe), "--format", "json"]) == 0
+    one, two = json.loads(capsys.readouterr().out)["evaluated"]
+    assert one["step_s"] == pytest.approx(two["step_s"], rel=1e-6), "6 microbatches each, whatever was traced"
+    assert one["sample_s"] == pytest.approx(one["step_s"] / 10)
+    assert [options[4:10] for options in Program.options] == [
+        ["--world-size", "32", "--gpus-per-node", "4", "--layout", f"tp=2,pp={stages}"] for stages in (1, 2)
+    ]
+
+
+def test_microbatches_that_are_not_in_the_trace(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe.write_text(JOB, encoding="utf-8")
+    assert main(["search", str(recipe)]) == 1
+    assert "failed, 1: TRACE: has no kernel that runs once for each of a step's 2 microb" in capsys.readouterr().out
 
 
 def test_without_optuna_the_extra_is_named(
