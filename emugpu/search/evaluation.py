@@ -165,5 +165,8 @@ class TracedEvaluation:
 def _last_words(log: Path) -> str:
     """The line of a failed program's output that says most: an error's, else the last one."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or _OUT_OF_MEMORY in line.lower() or line.startswith("emugpu:")]
-    return (errors or lines or ["it printed nothing"])[-1][:300]
+    errors = [line for line in lines if "Error" in line or line.startswith("emugpu:")]
+    short = [
+        line for line in lines if _OUT_OF_MEMORY in line.lower()
+    ]  # of one rank, after which `emugpu trace` has the last word
+    return (short or errors or lines or ["it printed nothing"])[-1][:300]

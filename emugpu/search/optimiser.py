@@ -1,5 +1,6 @@
-"""Chooses which configurations of a recipe are evaluated: all of them, or those that Optuna's tree-structured Parzen estimator
-(TPE; Bergstra et al., NeurIPS 2011) thinks best, and then the neighbours of the best one."""
+"""Chooses which configurations of a recipe are evaluated: all of them; or few that are unlike each other, those of which the
+surrogate expects most, and where the budget allows more, those that Optuna's tree-structured Parzen estimator (TPE; Bergstra et
+al., NeurIPS 2011) thinks best, and then the neighbours of the best ones."""
 
 from __future__ import annotations
 
@@ -12,12 +13,20 @@ import optuna
 
 from emugpu.evaluations.parallel import evaluate_in_parallel
 from emugpu.search.evaluation import Evaluate, Outcome, State
-from emugpu.search.recipe import COST, Configuration, Recipe
+from emugpu.search.recipe import COST, GPU_TYPE, Configuration, Recipe
+from emugpu.search.surrogate import Observation, Surrogate
+from emulator_runtime.profiles.catalogue import gpu_spec
 
 Key = tuple[object, ...]
 Proposal = tuple[Configuration, "optuna.trial.Trial | None"]
 """What is to be evaluated, and the trial of the sampler that proposed it."""
 
+_UNLIKE = 5
+"""So many are evaluated before the surrogate expects anything."""
+_EXPECTED = 60
+"""So many are the surrogate's; what it knows is then enough for TPE."""
+_CANDIDATES = 2000
+"""The surrogate compares so many, by chance where there are more."""
 _NEIGHBOURS = 0.4
 """The part of the budget for the best one's neighbours, unless all of them are known before."""
 _ASKS = 16
@@ -55,6 +64,8 @@ class Search:
         self.found: dict[Key, Evaluated] = {}
         self._planned: set[Key] = set()
         self._random = Random(seed)
+        self._surrogate = Surrogate(recipe.knobs, self._random)
+        self._room = {str(name): gpu_spec(str(name), "gpu_types").memory_bytes for name in recipe.knobs[GPU_TYPE]}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=10)
         self._study = optuna.create_study(sampler=sampler)
@@ -143,8 +154,35 @@ class Search:
 
     def _best_first(self, budget: int) -> Iterator[Proposal]:
         while len(self._planned) < len(self.allowed):
+            if self._spent() < _EXPECTED and (proposal := self._expected()):
+                yield proposal
+                continue
             proposal = self._neighbour() if self._spent() >= (1 - _NEIGHBOURS) * budget else None
             yield proposal or self._sampled() or self._any()
+
+    def _expected(self) -> tuple[Configuration, None] | None:
+        """One of those that aren't planned and may fit: unlike all others at first, then the surrogate's. None: there is none."""
+        keys = [key for key in self.allowed if key not in self._planned]
+        if len(keys) > _CANDIDATES:
+            keys = self._random.sample(keys, _CANDIDATES)
+        candidates = [one for key in keys if not self._needless(one := self.allowed[key])]
+        if not candidates:
+            return None
+        known = [one for one in self.found.values() if one.outcome.state is not State.PRUNED]
+        if len(known) < _UNLIKE or not self.best():
+            chosen = self._surrogate.unlike(
+                candidates, [self.allowed[key] for key in self.allowed if key in self._planned]
+            )
+        else:
+            room = [self._room[str(one[GPU_TYPE])] for one in candidates]
+            chosen = self._surrogate.best(candidates, [self._observation(one) for one in known], room)
+        self._planned.add(key_of(chosen))
+        return chosen, None
+
+    def _observation(self, one: Evaluated) -> Observation:
+        outcome = one.outcome
+        fits = outcome.state is not State.OUT_OF_MEMORY
+        return Observation(one.configuration, objective_of(self.recipe, outcome), outcome.memory_bytes, fits)
 
     def _any(self) -> tuple[Configuration, None]:
         key = self._random.choice([key for key in self.allowed if key not in self._planned])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.prediction.intervals import Interval
-from emulator_runtime.prediction.prediction import BUBBLE, Prediction
+from emulator_runtime.prediction.prediction import Prediction
 from emulator_runtime.prediction.records import Launch, Work
 from emulator_runtime.prediction.simulation import RankRun
 
@@ -19,18 +19,15 @@ from emulator_runtime.prediction.simulation import RankRun
 def with_microbatches(found: Prediction, traced: int, count: int, stages: int) -> tuple[float, Mapping[str, float]]:
     """Seconds of a step that has `count` microbatches, and where they go; `found` is of a step that has `traced` ones.
 
-    The further ones divide their time as the traced ones do, but for the bubble, which is there once in a step.
-    Raises InputError if the trace has no steps, or no kernel that shows when the last rank's microbatches end.
+    Where time goes is divided as in the traced step, which has a larger part of the pipeline's filling, and of what a step does
+    once. Raises InputError if the trace has no steps, or no kernel that shows when the last rank's microbatches end.
     """
     if found.step_s is None:
         raise InputError("TRACE", "has no steps")
     ends_ns = microbatch_ends_ns(found.runs[-1], found.ranks[-1].last_step_ns, traced)
     more_s = (count - traced) * microbatch_interval_s(ends_ns, stages)
-    busy_s = sum(seconds for part, seconds in found.seconds.items() if part != BUBBLE)
-    parts = {
-        part: seconds if part == BUBBLE else seconds * (1 + more_s / busy_s) for part, seconds in found.seconds.items()
-    }
-    return found.step_s + more_s, parts
+    factor = 1 + more_s / found.step_s
+    return found.step_s + more_s, {part: seconds * factor for part, seconds in found.seconds.items()}
 
 
 def microbatch_ends_ns(run: RankRun, step_ns: Interval, microbatches: int) -> list[int]:

@@ -31,6 +31,7 @@ class Program:
 
     started: ClassVar[list[list[str]]] = []
     options: ClassVar[list[list[str]]] = []
+    output: ClassVar[bytes] = b""
 
     def __init__(self, words: list[str], **options: object) -> None:
         self.options.append(words[: words.index("--")])
@@ -38,7 +39,7 @@ class Program:
         self.started.append(program)
         self.status = int(program[2] == "broken")
         if self.status:
-            options["stdout"].write(b"Traceback\nValueError: no such mode\n")  # type: ignore[attr-defined]
+            options["stdout"].write(self.output)  # type: ignore[attr-defined]
             options["stdout"].flush()  # type: ignore[attr-defined]
             return
         folder.mkdir(parents=True)
@@ -61,7 +62,7 @@ def trace_of_program(folder: Path) -> Trace:
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    Program.started, Program.options = [], []
+    Program.started, Program.options, Program.output = [], [], b"Traceback\nValueError: no such mode\n"
     monkeypatch.setattr("emugpu.search.evaluation.subprocess.Popen", Program)
     monkeypatch.setattr("emugpu.search.evaluation.read_trace", trace_of_program)
     monkeypatch.chdir(tmp_path)
@@ -182,6 +183,13 @@ def test_a_job_of_virtual_ranks_with_more_microbatches_than_are_traced(
     assert [options[4:10] for options in Program.options] == [
         ["--world-size", "32", "--gpus-per-node", "4", "--layout", f"tp=2,pp={stages}"] for stages in (1, 2)
     ]
+
+
+def test_one_rank_of_several_that_is_out_of_memory(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe.write_text(JOB.replace("good", "broken"), encoding="utf-8")
+    Program.output = b"torch.OutOfMemoryError: CUDA out of memory.\nemugpu: rank 8 failed; its output is above\n"
+    assert main(["search", str(recipe)]) == 1
+    assert "2 of 2 configurations: 2 out of memory" in capsys.readouterr().out
 
 
 def test_microbatches_that_are_not_in_the_trace(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
