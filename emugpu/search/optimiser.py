@@ -153,6 +153,9 @@ class Search:
                 yield configuration, None
 
     def _best_first(self, budget: int) -> Iterator[Proposal]:
+        if (baseline := self.recipe.baseline) and (key := key_of(baseline)) not in self._planned:
+            self._planned.add(key)
+            yield baseline, None
         while len(self._planned) < len(self.allowed):
             if self._spent() < _EXPECTED and (proposal := self._expected()):
                 yield proposal

@@ -13,6 +13,7 @@
     objective: cost                       # or time (default): of a sample
     memory_rises_with: [batch]            # a larger value never needs less memory, all else equal
     network_gbps: 100                     # of a node
+    baseline: {dp: 4, batch: 8, checkpointing: "", gpu_type: A100}    # what the best is compared with
 
 A job of many ranks, of which only those run that differ:
 
@@ -57,7 +58,7 @@ MAX_CONFIGURATIONS = 1_000_000
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _OPTIONAL = (
     "constants", "derived", "constraints", "gpus", "layout", "gpus_per_node", "microbatches", "traced_microbatches", "samples",
-    "gpu_types", "prices", "objective", "memory_rises_with", "network_gbps",
+    "gpu_types", "prices", "objective", "memory_rises_with", "network_gbps", "baseline",
 )  # fmt: skip
 
 Configuration = Mapping[str, Value]
@@ -68,7 +69,8 @@ Configuration = Mapping[str, Value]
 class Recipe:
     """What is searched. `knobs`: values by name; numbers rise. `derived`: names that follow from them, each from those before it.
     `layout`: size by axis of a job whose ranks are virtual; empty: they aren't. `microbatches`: of a step, and of a step of the
-    command; None: these are the same. `prices`: of a GPU for an hour, by GPU type."""
+    command; None: these are the same. `prices`: of a GPU for an hour, by GPU type.
+    `baseline`: a configuration with which the best is compared."""
 
     command: Sequence[str]
     knobs: Mapping[str, Sequence[Value]]
@@ -84,6 +86,7 @@ class Recipe:
     objective: str
     memory_rises_with: frozenset[str]
     network_gbps: float
+    baseline: Configuration | None
 
     def words(self, configuration: Configuration) -> list[str]:
         """The command, without words that become empty."""
@@ -159,7 +162,7 @@ def read_recipe(path: Path) -> Recipe:
     names = {*knobs, *constants}
     derived = _derived(top["derived"], names) if "derived" in top else {}
     names |= set(derived)
-    return Recipe(
+    recipe = Recipe(
         command=_command(top["command"], names),
         knobs=knobs,
         constants=constants,
@@ -176,7 +179,11 @@ def read_recipe(path: Path) -> Recipe:
         objective=_objective(top, prices, knobs),
         memory_rises_with=_rising(top["memory_rises_with"], knobs) if "memory_rises_with" in top else frozenset(),
         network_gbps=top["network_gbps"].number(above=0) if "network_gbps" in top else NETWORK_GBPS,
+        baseline=_baseline(top["baseline"], knobs) if "baseline" in top else None,
     )
+    if recipe.baseline is not None and not recipe.allows(recipe.baseline):
+        raise top["baseline"].error("is nothing that the constraints allow")
+    return recipe
 
 
 def _text(value: Value) -> str:
@@ -248,6 +255,20 @@ def _microbatches(top: Mapping[str, Field], names: set[str]) -> tuple[Expression
     if "microbatches" not in top:
         raise top["traced_microbatches"].error("needs `microbatches`, those of a step")
     return _expression(top["microbatches"], names), _expression(top["traced_microbatches"], names)
+
+
+def _baseline(field: Field, knobs: Mapping[str, Sequence[Value]]) -> Configuration:
+    """A value for each knob; one for the GPU type only if there are several."""
+    given = field.members([name for name, values in knobs.items() if name != GPU_TYPE or len(values) > 1], [GPU_TYPE])
+    baseline: dict[str, Value] = {}
+    for name, values in knobs.items():
+        value = _value(given[name]) if name in given else values[0]
+        if name == GPU_TYPE and name in given:
+            value = gpu_spec(str(value), f"{field.place}: {field.path}").gpu_type
+        if repr(value) not in map(repr, values):
+            raise field.error(f"{name} has no value {value}")
+        baseline[name] = value
+    return baseline
 
 
 def _objective(top: Mapping[str, Field], prices: Mapping[str, float], knobs: Mapping[str, Sequence[Value]]) -> str:

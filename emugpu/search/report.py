@@ -12,7 +12,7 @@ from rich.table import Table
 
 from emugpu.search.evaluation import Outcome, State
 from emugpu.search.expressions import Value
-from emugpu.search.optimiser import Evaluated, Search, front, objective_of
+from emugpu.search.optimiser import Evaluated, Search, front, key_of, objective_of
 from emugpu.search.recipe import COST, GPU_TYPE, shown
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.profiles.catalogue import bundled_catalogue
@@ -44,6 +44,7 @@ def as_json(search: Search) -> str:
                 "bound": one.outcome.bound,
                 "step_seconds": dict(one.outcome.seconds),
                 "pareto": id(one) in pareto,
+                "baseline": one.configuration == search.recipe.baseline,
             }
             for one in (*best, *others)
         ],
@@ -92,9 +93,28 @@ def sentences(search: Search) -> list[str]:
     if best:
         lines.append(f"best by {search.recipe.objective}: {shown(best[0].configuration)}")
         lines += _comparison(search, best)
+        lines += _with_baseline(search, best[0])
     reasons = Counter(one.outcome.reason for one in search.found.values() if one.outcome.state is State.FAILED)
     lines += [f"failed, {count}: {reason}" for reason, count in reasons.most_common(3)]
     return lines
+
+
+def _with_baseline(search: Search, best: Evaluated) -> list[str]:
+    """How the recipe's baseline compares with the best."""
+    if search.recipe.baseline is None:
+        return []
+    name = f"the baseline ({shown(search.recipe.baseline)})"
+    baseline = search.found.get(key_of(search.recipe.baseline))
+    value = None if baseline is None else objective_of(search.recipe, baseline.outcome)
+    if baseline is None:
+        return [f"{name} wasn't evaluated"]
+    if baseline is best:
+        return [f"{name} is the best"]
+    if value is None:
+        return [f"{name}: {baseline.outcome.state.value}: {baseline.outcome.reason}"]
+    margin = value / (objective_of(search.recipe, best.outcome) or value) - 1
+    what = "costs" if search.recipe.objective == COST else "takes"
+    return [f"{name} {what} {margin:.1%} more for a sample{_why(best.outcome, baseline.outcome, 'more')}"]
 
 
 def _comparison(search: Search, best: Sequence[Evaluated]) -> list[str]:
@@ -115,8 +135,8 @@ def _comparison(search: Search, best: Sequence[Evaluated]) -> list[str]:
     return lines
 
 
-def _why(best: Outcome, other: Outcome) -> str:
-    """The part of a step whose share of the sample's time differs most."""
+def _why(best: Outcome, other: Outcome, word: str = "less") -> str:
+    """The part of a step in whose time for a sample the best saves most. `word`: less for the best, more for the other."""
     if not (best.step_s and best.sample_s and other.step_s and other.sample_s):
         return ""
     one = {part: seconds * best.sample_s / best.step_s for part, seconds in best.seconds.items()}
@@ -125,4 +145,4 @@ def _why(best: Outcome, other: Outcome) -> str:
     part = max(sorted(saved), key=lambda name: saved[name], default="")
     if not part or saved[part] <= 0:
         return ""
-    return f": {saved[part] * 1e3:.3f} ms less of {part} for a sample"
+    return f": {saved[part] * 1e3:.3f} ms {word} of {part} for a sample"

@@ -29,6 +29,7 @@ BENCHMARKS = (
     "prediction_accuracy",
     "megatron_table",
     "learned_accuracy",
+    "search_grid",
 )
 
 

@@ -5,7 +5,7 @@ The grid is evaluated once, which takes many minutes:
     cd examples/search-gpt && emugpu search recipe.yaml --all --out ../../out/search-gpt
 
 Searches with several seeds are then answered from its `evaluations.jsonl`. Their best is compared with the grid's, and so is
-the configuration that Megatron-DeepSpeed publishes for this model.
+the recipe's baseline, which Megatron-DeepSpeed publishes for this model.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from emugpu.search.recipe import Configuration, Recipe, read_recipe, shown
 EXAMPLE = Path(__file__).parents[2] / "examples" / "search-gpt"
 EVALUATIONS = Path("out/search-gpt/evaluations.jsonl")
 NEAR = 0.02
-PUBLISHED: Configuration = {"tp": 2, "pp": 2, "chunks": 1, "micro_batch": 2, "recompute": "full", "overlap": ""}
-"""examples_deepspeed/rebase/ds_pretrain_gpt_1.3B.sh of microsoft/Megatron-DeepSpeed (commit 77ecb167): GPT-3 XL with mp_size=2,
-pp_size=2, zero_stage=1, batch_size=2, global_batch_size=512, activation_checkpoint="true"."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,17 +71,10 @@ def _print_grid(recipe: Recipe, answers: Answers) -> None:
         f"{near} within {NEAR:.0%} of the best"
     )
     print(f"{'':24}{'step s':>8}{'sample ms':>11}{'cost of 1M':>12}{'memory GiB':>12}{'':>8}  configuration")
-    for name, key in (
-        ("best", answers.ranked[0][1]),
-        ("worst", answers.ranked[-1][1]),
-        ("published", _published(recipe)),
-    ):
-        if key in answers.known:
-            _print_row(name, answers.known[key], best_value, recipe)
-
-
-def _published(recipe: Recipe) -> Key:
-    return key_of({name: PUBLISHED.get(name, values[0]) for name, values in recipe.knobs.items()})
+    _print_row("best", answers.known[answers.ranked[0][1]], best_value, recipe)
+    _print_row("worst", answers.known[answers.ranked[-1][1]], best_value, recipe)
+    if recipe.baseline is not None and key_of(recipe.baseline) in answers.known:
+        _print_row("baseline", answers.known[key_of(recipe.baseline)], best_value, recipe)
 
 
 def _print_row(name: str, one: Evaluated, best_value: float, recipe: Recipe) -> None:

@@ -149,6 +149,36 @@ def test_microbatches_that_cannot_be(tmp_path: Path, old: str, new: str, problem
         found.microbatch_counts(next(found.configurations()))
 
 
+BASELINE = "baseline: {dp: 2, batch: 32, again: '', amp: true, gpu_type: A100}\n"
+
+
+def test_a_baseline_is_a_configuration(tmp_path: Path) -> None:
+    baseline = recipe(tmp_path, RECIPE + BASELINE).baseline
+    assert baseline == {"dp": 2, "batch": 32, "again": "", "amp": True, "gpu_type": "NVIDIA_A100-SXM4-40GB"}
+    assert recipe(tmp_path).baseline is None
+    one_type = RECIPE.replace("gpu_types: [A100, V100]", "gpu_types: [V100]") + BASELINE.replace(", gpu_type: A100", "")
+    assert recipe(tmp_path, one_type).baseline == {**baseline, "gpu_type": "Tesla_V100-PCIE-32GB"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("dp: 2", "dp: 3", "baseline: dp has no value 3"),
+        ("amp: true", "amp: 1", "baseline: amp has no value 1"),
+        ("dp: 2, ", "", "baseline: dp is missing"),
+        (", gpu_type: A100", "", "baseline: gpu_type is missing"),
+        ("dp: 2", "pp: 2", "unknown field 'pp'"),
+        ("gpu_type: A100", "gpu_type: T4", "baseline: gpu_type has no value Tesla-T4"),
+        ("dp: 2", "dp: 4", "baseline: is nothing that the constraints allow"),
+    ],
+)
+def test_mistakes_in_a_baseline(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    assert old in BASELINE
+    with pytest.raises(EmuGpuError) as raised:
+        recipe(tmp_path, RECIPE + BASELINE.replace(old, new))
+    assert problem in str(raised.value)
+
+
 def test_an_enormous_grid_is_refused(tmp_path: Path) -> None:
     knobs = "\n".join(f"  k{i}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for i in range(7))
     with pytest.raises(EmuGpuError, match="have 10,000,000 combinations"):

@@ -90,6 +90,34 @@ def test_the_best_and_why(recipe: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert len(found["evaluated"]) == found["allowed_configurations"] == 24
 
 
+BASELINE = "baseline: {batch: 1, mode: slow, gpu_type: A100}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("", "", f"the baseline (batch 1, mode slow, gpu_type {A100}) takes 300.0% more for a sample: "),
+        ("batch: 1, mode: slow", "batch: 4, mode: good", f"the baseline (batch 4, mode good, gpu_type {A100}) is the best"),
+        ("mode: slow", "mode: broken", f"the baseline (batch 1, mode broken, gpu_type {A100}): failed: exit status 1"),
+    ],
+)  # fmt: skip
+def test_the_best_and_a_baseline(
+    recipe: Path, old: str, new: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(RECIPE + (BASELINE.replace(old, new) if old else BASELINE), encoding="utf-8")
+    assert main(["search", str(recipe)]) == 0
+    assert sentence in capsys.readouterr().out
+    assert [one["baseline"] for one in json.loads(Path("out/search/search.json").read_text())["evaluated"]].count(
+        True
+    ) == 1
+
+
+def test_the_baseline_is_evaluated_first(recipe: Path) -> None:
+    recipe.write_text(RECIPE + BASELINE, encoding="utf-8")
+    assert main(["search", str(recipe), "--budget", "1"]) == 0
+    assert Program.started == [["train", "1", "slow"]]
+
+
 def test_a_command_is_traced_once_for_all_gpu_types(recipe: Path) -> None:
     assert main(["search", str(recipe), "--workers", "3"]) == 0
     good = [program for program in Program.started if program[2] != "broken"]
