@@ -10,6 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from emugpu.prediction.figures import PARTS
 from emugpu.search.evaluation import Outcome, State
 from emugpu.search.expressions import Value
 from emugpu.search.optimiser import Evaluated, Search, front, key_of, objective_of
@@ -71,7 +72,7 @@ def table(search: Search) -> Table:
             f"{(outcome.sample_s or 0) * 1e3:.3f}",
             *([cost] if priced else []),
             f"{(outcome.memory_bytes or 0) / GIB:.2f}",
-            outcome.bound,
+            PARTS.get(outcome.bound, outcome.bound),
             "*" if id(one) in pareto else "",
         )
     return found
@@ -145,4 +146,4 @@ def _why(best: Outcome, other: Outcome, word: str = "less") -> str:
     part = max(sorted(saved), key=lambda name: saved[name], default="")
     if not part or saved[part] <= 0:
         return ""
-    return f": {saved[part] * 1e3:.3f} ms {word} of {part} for a sample"
+    return f": {saved[part] * 1e3:.3f} ms {word} of {PARTS.get(part, part)} for a sample"
