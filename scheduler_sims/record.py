@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.timing.lag import LagHistogram
+from scheduler_sims.often_made import often_made
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class Span:
     """A job held a device of `node` from `start_s` to `end_s`. `device`: its index on the node; None: CPUs only."""
@@ -19,6 +21,7 @@ class Span:
     end_s: float
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class HostSpan:
     """A job had these CPUs (thousandths) and this host memory of `node` from `start_s` to `end_s`."""
@@ -31,6 +34,7 @@ class HostSpan:
     end_s: float
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.

@@ -24,22 +24,24 @@ class Configuration:
     many. `gpus`, CPUs and memory are those of the number that the job was submitted with, and of others in proportion
     (`with_gpus`). 0: only that number. `fewest_tasks`: on how few nodes (0: `min_tasks`, those that it was submitted with).
     `parallelism`: how a replica is divided; the job runs on whole replicas only.
+
+    The hash is that of the first few fields, since policies look configurations up at each event.
     """
 
     name: str
     gpus: int
     cpu_milli: int
     memory_bytes: int = 0
-    gpu_types: tuple[str, ...] | None = None
-    device_memory_bytes: int = 0
+    gpu_types: tuple[str, ...] | None = field(default=None, hash=False)
+    device_memory_bytes: int = field(default=0, hash=False)
     min_tasks: int = 1
-    max_tasks: int = 1
-    best_cpu_milli: int = 0
-    best_memory_bytes: int = 0
-    min_gpus: int = 0
-    max_gpus: int = 0
-    fewest_tasks: int = 0
-    parallelism: Parallelism = DATA_PARALLEL
+    max_tasks: int = field(default=1, hash=False)
+    best_cpu_milli: int = field(default=0, hash=False)
+    best_memory_bytes: int = field(default=0, hash=False)
+    min_gpus: int = field(default=0, hash=False)
+    max_gpus: int = field(default=0, hash=False)
+    fewest_tasks: int = field(default=0, hash=False)
+    parallelism: Parallelism = field(default=DATA_PARALLEL, hash=False)
 
     @property
     def on_gpu(self) -> bool:
@@ -63,6 +65,8 @@ class Configuration:
     @property
     def elastic(self) -> bool:
         """Whether it can run on several numbers of GPUs, or of nodes."""
+        if not self.min_gpus and not self.max_gpus and not self.fewest_tasks and self.max_tasks == self.min_tasks:
+            return False  # most are not, and a loop asks at each start
         return len(self.gpu_range) > 1 or len(self.task_range) > 1
 
     def runs_on(self, gpus: int, tasks: int) -> bool:

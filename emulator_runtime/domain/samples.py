@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_SAMPLES = 2**53
 """The longest job: Redis keeps progress as floating-point numbers, which are exact up to here."""
@@ -10,8 +10,7 @@ MAX_BATCH_SIZE = 2**31
 """Samples of one step on all GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSamples:
+class RunSamples(NamedTuple):
     """Which samples the steps of one run process. Steps and samples are counted over all runs of the job, from 0.
 
     The run begins with step `first_step` and sample `first_sample`, and each of its steps has `batch_size` samples, except that

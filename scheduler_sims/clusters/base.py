@@ -12,6 +12,7 @@ from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
+from scheduler_sims.often_made import often_made
 from scheduler_sims.record import LagAccount
 
 
@@ -45,6 +46,7 @@ ORDER = {
 """Order of simultaneous events: those that free devices before those that take them; then by row of the job."""
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a job at `at_ns` of emulated time (on a real cluster: when it was observed).
@@ -67,6 +69,7 @@ class Event:
         return (self.at_ns, ORDER[self.what], self.row)
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start `job` with `allocation` (all devices named) at `at_ns`; `steps_done` > 0 resumes from its checkpoint."""
@@ -106,9 +109,10 @@ class Capabilities:
 
     def refusal(self, job: JobSpec, allocation: Allocation) -> str:
         """Why the cluster can't carry out an allocation with all devices named, and how it could; empty if it can."""
-        if allocation.batch_size not in (0, job.batch_size) and not (self.any_batch or job.elastic):
+        batch_size = allocation.batch_size
+        if batch_size and not self.any_batch and batch_size != job.batch_size and not job.elastic:
             return (
-                f"steps of {allocation.batch_size} samples (submitted: {job.batch_size}); on Kubernetes the batch size of a job "
+                f"steps of {batch_size} samples (submitted: {job.batch_size}); on Kubernetes the batch size of a job "
                 "is fixed unless it is elastic. Give it a range of GPUs (max_gpus in a workload, maxEmuGPU in an EmuJob)"
             )
         shares = [share for task in allocation.tasks for share in task.shares]

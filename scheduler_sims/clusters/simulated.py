@@ -118,6 +118,7 @@ class SimulatedCluster:
         self._leases = leases
         self._starts = StartQueue(costs)
         self._stops = StopQueue(costs)
+        self._finish_ns = to_ns(costs.finish_s)
         self._now_ns = 0
         self._host = HostShare[tuple[_HostWork, int]](costs.host_slots) if costs.host_slots else None
         self._pending: dict[str, _Pending] = {}
@@ -139,7 +140,7 @@ class SimulatedCluster:
 
     def wait(self, until_ns: int | None) -> list[Event]:
         events: list[Event] = []
-        reached_ns = until_ns
+        news, reached_ns = False, until_ns
         while self._more(reached_ns, until_ns):
             (due_ns, *_), number, event = heapq.heappop(self._heap)
             if isinstance(event, _Run):
@@ -157,10 +158,11 @@ class SimulatedCluster:
                 self._checkpoint(event, number)
             elif self._valid(number, event):
                 events.append(event)
+                news |= event.what is not Happening.STARTED
                 reached_ns = due_ns
         if reached_ns is not None:
             self._advance(reached_ns)
-        self._seen_now |= any(event.what is not Happening.STARTED for event in events)
+        self._seen_now |= news
         return events
 
     def start(self, start: Start) -> None:
@@ -444,9 +446,8 @@ class SimulatedCluster:
             work = _HostWork(run.job.job_id, -1, event)
             heapq.heappush(self._heap, ((at_ns, _HOST, run.job.row), run.number, work))
             return
-        due_ns = at_ns + (to_ns(self._costs.finish_s) if what is Happening.FINISHED else 0)
-        _, kind, row = event.order
-        heapq.heappush(self._heap, ((due_ns, kind, row), run.number, event))
+        due_ns = at_ns + (self._finish_ns if what is Happening.FINISHED else 0)
+        heapq.heappush(self._heap, ((due_ns, ORDER[what], event.row), run.number, event))
 
     def _valid(self, number: int, event: Event) -> bool:
         if isinstance(event, NodesChanged):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler_sims.interface.plan import Allocation, Plan
+from scheduler_sims.often_made import often_made
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Division:
     new: Allocation
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class Change:
     """The actions that lead from the current plan to the next one: stops, starts and resizes, by job id."""

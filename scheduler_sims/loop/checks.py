@@ -121,7 +121,7 @@ def _check_task(configuration: Configuration, job_id: str, task: TaskPlacement) 
             f"the plan gives job {job_id!r} {len(task.shares)} GPUs and {task.cpu_milli / 1000:g} CPUs; its configuration "
             f"{configuration.name} needs {configuration.gpus} and {configuration.cpu_milli / 1000:g}",
         )
-    least = min((share.memory_bytes for share in task.shares), default=configuration.device_memory_bytes)
+    least = min([share.memory_bytes for share in task.shares], default=configuration.device_memory_bytes)
     if task.memory_bytes < configuration.memory_bytes or least < configuration.device_memory_bytes:
         raise PlanRefusedError(
             job_id,

@@ -32,6 +32,7 @@ class NodeLedger:
         "_free_milli",
         "_holders",
         "_idle",
+        "_specs",
         "_types",
         "_view",
         "free_cpu_milli",
@@ -45,11 +46,11 @@ class NodeLedger:
         self.spec = spec = state.spec
         self.free_cpu_milli = spec.cpu_milli
         self.free_memory_bytes = spec.memory_bytes
-        uuids = [(device.uuid, device) for device in spec.devices]
-        self._holders: dict[str, dict[str, tuple[int, int]]] = {uuid: {} for uuid, _ in uuids}
-        self._types = {uuid: device.gpu_type for uuid, device in uuids}
+        self._specs = {device.uuid: device for device in spec.devices}
+        self._holders: dict[str, dict[str, tuple[int, int]]] = {uuid: {} for uuid in self._specs}
+        self._types = {uuid: device.gpu_type for uuid, device in self._specs.items()}
         self._free_milli = dict.fromkeys(self._types, WHOLE_DEVICE_MILLI)
-        self._free_memory = {uuid: device.usable_memory_bytes for uuid, device in uuids}
+        self._free_memory = {uuid: device.usable_memory_bytes for uuid, device in self._specs.items()}
         self._absent: frozenset[str] | None = None
         self._devices: dict[str, DeviceView] = {}
         self._idle: dict[str, DeviceView] = {}
@@ -65,7 +66,7 @@ class NodeLedger:
     def copy(self) -> NodeLedger:
         """An independent copy on which a plan can be tried."""
         twin = NodeLedger.__new__(NodeLedger)
-        twin.state, twin.spec, twin._types = self.state, self.spec, self._types
+        twin.state, twin.spec, twin._specs, twin._types = self.state, self.spec, self._specs, self._types
         twin.free_cpu_milli, twin.free_memory_bytes = self.free_cpu_milli, self.free_memory_bytes
         twin._holders = self._holders.copy()  # of what one device has, neither changes an object that the other has too
         twin._free_milli, twin._free_memory = self._free_milli.copy(), self._free_memory.copy()
@@ -172,7 +173,10 @@ class NodeLedger:
 
     def _out_of_use(self) -> set[str]:
         """The devices that no job can get: unhealthy and absent ones."""
-        return set(self._types) if self.state.closed else {*self.state.unhealthy, *self._absent_devices()}
+        state = self.state
+        if state.closed:
+            return set(self._types)
+        return {*state.unhealthy, *self._absent_devices()} if state.unhealthy or state.absent else set()
 
     def _absent_devices(self) -> frozenset[str]:
         """The devices that count as absent: the last of the free ones, then the last of the others.
@@ -192,10 +196,8 @@ class NodeLedger:
         if self._view is None:
             out_of_use, closed = self._out_of_use(), self.state.closed
             devices = self._devices
-            for device in self.spec.devices if len(devices) < len(self._types) else ():
-                uuid = device.uuid
-                if uuid not in devices:
-                    devices[uuid] = self._device_view(device, uuid, healthy=uuid not in out_of_use)
+            for uuid in self._specs.keys() - devices.keys():
+                devices[uuid] = self._device_view(self._specs[uuid], uuid, healthy=uuid not in out_of_use)
             self._view = NodeView(
                 name=self.spec.name,
                 cpu_milli=self.spec.cpu_milli - (self.free_cpu_milli if closed else 0),

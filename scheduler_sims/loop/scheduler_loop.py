@@ -79,6 +79,7 @@ class SchedulerLoop:
         self._next_arrival: tuple[JobSpec, int] | None = None
         self._stated_ends = StatedEnds()
         self._jobs_view = MappingProxyType(self.books.views)
+        self._in_force = Plan(started=self.books.live)
         self._ledger = Ledger.of(spec)
         self._first_nodes = [node.name for node in spec.nodes]
         self.state: object = None
@@ -371,7 +372,7 @@ class SchedulerLoop:
             nodes=self._ledger.views(),
             jobs=self._jobs_view,
             changes=frozenset(self._changes),
-            plan=Plan(started=self.books.live),
+            plan=self._in_force,
             state=self.state,
             costs=self._costs,
             estimates=self._estimates,
@@ -468,7 +469,7 @@ class SchedulerLoop:
             elif (resolved := free.resolve(allocation)) is not None:  # else: a stopping job still holds its place
                 free.take(job_id, resolved)
                 ready[job_id] = resolved
-        later_tasks = sum(len(resolved.tasks) for resolved in ready.values())
+        later_tasks = sum([len(resolved.tasks) for resolved in ready.values()])
         for job_id, resolved in ready.items():
             later_tasks -= len(resolved.tasks)
             self._begin(job_id, resolved, later_tasks)
@@ -476,8 +477,12 @@ class SchedulerLoop:
     def _leaving_from(self, starts: Mapping[str, Allocation]) -> list[tuple[str, Allocation]]:
         """The stopping jobs on the nodes that these allocations name."""
         leaving = self.books.leaving
-        names = {task.node for allocation in starts.values() for task in allocation.tasks} if leaving else set()
-        return [(job_id, a) for job_id, a in leaving.items() if any(task.node in names for task in a.tasks)]
+        if not leaving:
+            return []
+        names = {task.node for allocation in starts.values() for task in allocation.tasks}
+        return [
+            (job_id, allocation) for job_id, allocation in leaving.items() if not names.isdisjoint(allocation.nodes)
+        ]
 
     def _begin(self, job_id: str, allocation: Allocation, later_tasks: int) -> None:
         """`later_tasks`: number of tasks that the same plan starts after this job."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from emulator_runtime.domain.errors import PolicyError
@@ -298,7 +298,8 @@ class NodeIndex:
 class _NodeSpace:
     """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices.
 
-    `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes.
+    `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes. `shares`: of whole
+    devices, by UUID and memory; each is made once.
     """
 
     view: NodeView
@@ -308,6 +309,7 @@ class _NodeSpace:
     partly: dict[str, int]
     alike: tuple[str, int] | None
     position: int = 0
+    shares: dict[tuple[str, int], DeviceShare] = field(default_factory=dict)
 
     @classmethod
     def now(cls, node: NodeView) -> _NodeSpace:
@@ -325,6 +327,11 @@ class _NodeSpace:
             self.partly = {d.uuid: d.free_milli for d in free if d.free_milli < WHOLE_DEVICE_MILLI}
         self.whole.sort(key=_index)
 
+    @property
+    def interchangeable(self) -> bool:
+        """Whether only the number of whole devices that jobs release counts: all are healthy, and no two jobs share one."""
+        return not self.partly and all(d.healthy and d.sharing == "exclusive" for d in self.view.devices)
+
     @classmethod
     def empty(cls, node: NodeView) -> _NodeSpace:
         free = {d.uuid: WHOLE_DEVICE_MILLI for d in node.devices}
@@ -339,6 +346,7 @@ class _NodeSpace:
             dict(self.partly),
             self.alike,
             self.position,
+            self.shares,
         )
 
     def covers(self, other: _NodeSpace) -> bool:
@@ -349,8 +357,13 @@ class _NodeSpace:
         """A task on this node, where it fits, on the first suitable devices."""
         memory = configuration.device_memory_bytes
         devices = self.usable(configuration, device)[: configuration.gpus]
-        shares = tuple([DeviceShare(d.uuid, d.gpu_type, WHOLE_DEVICE_MILLI, memory) for d in devices])
+        shares = tuple([self.shares.get((d.uuid, memory)) or self._share(d, memory) for d in devices])
         return TaskPlacement(self.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
+
+    def _share(self, device: DeviceView, memory_bytes: int) -> DeviceShare:
+        share = DeviceShare(device.uuid, device.gpu_type, WHOLE_DEVICE_MILLI, memory_bytes)
+        self.shares[device.uuid, memory_bytes] = share
+        return share
 
     def usable(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
         if device is None and self.alike is not None:
@@ -386,7 +399,7 @@ class _NodeSpace:
             or (gpus and self.alike is not None and not configuration.fits_on(*self.alike))
         ):
             return False
-        if not gpus or (len(self.whole) >= gpus and self.alike is not None):
+        if not gpus or (self.alike is not None and (len(self.whole) >= gpus or self.interchangeable)):
             return True
         free = dict(self.partly) | {d.uuid: WHOLE_DEVICE_MILLI for d in self.whole}
         for task in tasks:

@@ -63,6 +63,8 @@ class Room:
             space.freed.clear()
         self._exact: dict[str, Key] = {}
         """Keys with ranks that this plan has computed."""
+        self._refined: list[str] = []
+        """The jobs of which `departures` doesn't have these keys yet."""
         self._gone: list[tuple[JobView, float]] = []
         self.stopped: list[JobView] = []
 
@@ -100,9 +102,10 @@ class Room:
 
     def _in_vain(self, configuration: Configuration, above: float) -> bool:
         """Whether the same failed before, and nothing that could help has happened since: ranks only fall."""
-        if configuration not in self._departures.failed:
+        failed = self._departures.failed.get(configuration)
+        if failed is None:
             return False
-        failed_above, ours, its, space = self._departures.failed[configuration]
+        failed_above, ours, its, space = failed
         same = space is self._space and ours == self._departures.version and its == space.version
         return same and failed_above <= above
 
@@ -168,8 +171,8 @@ class Room:
 
     def _first(self, node: str) -> tuple[float, int, int]:
         """The tie-break of nodes: the first job there in order of submission, and the position of the node in it."""
-        gone = [position(job, node) for job, _ in self._gone if node in held(job).nodes]
         first = self._departures.first(node)
+        gone = [position(job, node) for job, _ in self._gone if node in held(job).nodes]
         return min(gone if first is None else [first, *gone])
 
     def _first_of(
@@ -248,15 +251,16 @@ class Room:
             key = self._departures.keys[job.job_id]
             if self._refine is not None and not leaves(job):
                 key = (self._refine(job), job.submit_s, job.row)
+                self._refined.append(job.job_id)
             self._exact[job.job_id] = key
         return key
 
     def _keep_exact(self) -> None:
         """Nodes are looked at in order of the bounds, so these change only afterwards."""
-        if self._refine is not None:
-            for job_id, key in self._exact.items():
-                if job_id in self._departures.ranks:
-                    self._departures.rank(self._departures.jobs[job_id], key[0])
+        for job_id in self._refined:
+            if job_id in self._departures.ranks:
+                self._departures.rank(self._departures.jobs[job_id], self._exact[job_id][0])
+        self._refined.clear()
 
     def _needed(self, configuration: Configuration, node: str, leaving: list[JobView]) -> list[JobView]:
         """`leaving` without jobs whose departure isn't needed; jobs of the highest priority are spared first."""
