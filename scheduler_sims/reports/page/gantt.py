@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -57,10 +57,11 @@ def bars_by_row(spans: Iterable[Span]) -> dict[Row, list[Bar]]:
     return {row: _in_lanes(_joined(own)) for row, own in by_row.items()}
 
 
-def gantt_figure(run: RunRecord, rows: Sequence[Row], longest_s: float) -> dict[str, Any]:
-    """A plotly figure as plain JSON values; the time axis ends at `longest_s`."""
+def gantt_figure(
+    run: RunRecord, rows: Sequence[Row], longest_s: float, packed: Mapping[Row, Sequence[Bar]]
+) -> dict[str, Any]:
+    """A plotly figure as plain JSON values; the time axis ends at `longest_s`. `packed`: the run's `bars_by_row`."""
     scale = TimeScale.for_longest(longest_s)
-    packed = bars_by_row(run.spans)
     places = _places(rows, packed)
     drawn = [(places[row], bar) for row, bars in packed.items() for bar in bars]
     drawn = sorted(drawn, key=lambda item: item[1].span.start_s - item[1].span.end_s)[:MOST_BARS]
@@ -98,9 +99,9 @@ def row_name(row: Row) -> str:
     return f"{row[0]}/{'cpu' if row[1] is None else row[1]}"
 
 
-def drawn_share(run: RunRecord) -> tuple[int, int]:
+def drawn_share(packed: Mapping[Row, Sequence[Bar]]) -> tuple[int, int]:
     """The number of bars in the chart, and the number of all bars."""
-    bars = sum(len(own) for own in bars_by_row(run.spans).values())
+    bars = sum(len(own) for own in packed.values())
     return min(bars, MOST_BARS), bars
 
 
@@ -122,7 +123,7 @@ class _Place:
         return self.middle + (lane - (self.lanes - 1) / 2) * self.lane_height
 
 
-def _places(rows: Sequence[Row], packed: dict[Row, list[Bar]]) -> dict[Row, _Place]:
+def _places(rows: Sequence[Row], packed: Mapping[Row, Sequence[Bar]]) -> dict[Row, _Place]:
     places: dict[Row, _Place] = {}
     top = 0.0
     for row in rows:
@@ -137,30 +138,32 @@ def _bars(run: RunRecord, drawn: list[tuple[_Place, Bar]], scale: TimeScale) -> 
     jobs = {job.job_id: (position, job) for position, job in enumerate(run.jobs)}
     colours, labels, hovers = {}, {}, {}
     for job_id in dict.fromkeys(bar.span.job_id for _, bar in drawn):
+        labels[job_id] = plotly_text(job_id)
         if job_id not in jobs:
+            colours[job_id], hovers[job_id] = FAILED_COLOUR, labels[job_id]
             continue
         position, job = jobs[job_id]
         failed = job.status == "failed"
         colours[job_id] = FAILED_COLOUR if failed else JOB_COLOURS[position % len(JOB_COLOURS)]
-        labels[job_id] = plotly_text(job_id)
-        hovers[job_id] = f"<b>{plotly_text(job_id)}</b>{' (failed)' if failed else ''}<br>user {plotly_text(job.user)}"
+        hovers[job_id] = f"<b>{labels[job_id]}</b>{' (failed)' if failed else ''}<br>user {plotly_text(job.user)}"
     spans = [bar.span for _, bar in drawn]
+    starts = [scale.of(span.start_s) for span in spans]
     unit = scale.unit
     return {
         "type": "bar",
         "orientation": "h",
         "y": [round(place.lane_middle(bar.lane), 3) for place, bar in drawn],
         "width": [round(place.lane_height, 3) for place, _ in drawn],
-        "base": [scale.of(span.start_s) for span in spans],
+        "base": starts,
         "x": [scale.of(span.end_s - span.start_s) for span in spans],
-        "customdata": [[scale.of(span.start_s), scale.of(span.end_s)] for span in spans],
-        "hovertext": [hovers.get(span.job_id, plotly_text(span.job_id)) for span in spans],
+        "customdata": [[start, scale.of(span.end_s)] for start, span in zip(starts, spans, strict=True)],
+        "hovertext": [hovers[span.job_id] for span in spans],
         "hovertemplate": f"%{{hovertext}}<br>%{{customdata[0]:,}} – %{{customdata[1]:,}} {unit}<extra></extra>",
         "marker": {
-            "color": [colours.get(span.job_id, FAILED_COLOUR) for span in spans],
+            "color": [colours[span.job_id] for span in spans],
             "line": {"width": 1 if len(spans) <= MOST_LABELLED else 0},
         },
-        **_labels([labels.get(span.job_id, plotly_text(span.job_id)) for span in spans]),
+        **_labels([labels[span.job_id] for span in spans]),
     }
 
 

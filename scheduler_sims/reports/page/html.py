@@ -13,7 +13,7 @@ from scheduler_sims.reports.files import write_atomically
 from scheduler_sims.reports.page import page_text
 from scheduler_sims.reports.page.charts import gpus_of_jobs, jct_cdf, predicted_against_observed, queue_lengths, split
 from scheduler_sims.reports.page.frame import chart_section, document, gantt_section, json_in_script
-from scheduler_sims.reports.page.gantt import drawn_share, gantt_figure, rows_of
+from scheduler_sims.reports.page.gantt import Bar, Row, bars_by_row, drawn_share, gantt_figure, rows_of
 from scheduler_sims.reports.page.palette import policy_colours
 
 CDF_TEXT = "Share of jobs that finished within a time"
@@ -78,9 +78,7 @@ def render(runs: Sequence[RunRecord], comparison: Comparison, meta: Mapping[str,
 
 def write_gantt(path: Path, run: RunRecord, title: str, text: str) -> None:
     """Write a page with only the Gantt chart of one run. Raises InputError if the file can't be written."""
-    rows = rows_of([run])
-    figure = gantt_figure(run, rows, max(_ends(run), default=0.0))
-    choice = {"name": run.cluster, "caption": _gantt_caption(run, rows), "figure": figure}
+    choice = _gantt(run, run.cluster, rows_of([run]), max(_ends(run), default=0.0))
     body = f"<h1>{escape(title)}</h1><p class='muted'>{escape(text)}</p>{gantt_section(GANTT_HEADING, GANTT_TEXT)}"
     data = {"charts": {}, "gantt": [{"policy": run.policy, "runs": [choice]}]}
     write_atomically(path, document(title, body, json_in_script(data)))
@@ -92,24 +90,24 @@ def _gantts(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     entries = []
     for policy, (predicted, observed) in split(runs).items():
         shown = [run for run in (predicted, *observed[:1]) if run is not None]
-        choices = [
-            {
-                "name": "predicted" if run is predicted else f"observed ({run.cluster} #{run.repeat})",
-                "caption": _gantt_caption(run, rows),
-                "figure": gantt_figure(run, rows, longest_s),
-            }
-            for run in shown
-        ]
+        names = ["predicted" if run is predicted else f"observed ({run.cluster} #{run.repeat})" for run in shown]
+        choices = [_gantt(run, name, rows, longest_s) for run, name in zip(shown, names, strict=True)]
         entries.append({"policy": policy, "runs": choices})
     return entries
+
+
+def _gantt(run: RunRecord, name: str, rows: Sequence[Row], longest_s: float) -> dict[str, Any]:
+    packed = bars_by_row(run.spans)
+    figure = gantt_figure(run, rows, longest_s, packed)
+    return {"name": name, "caption": _gantt_caption(run, rows, packed), "figure": figure}
 
 
 def _ends(run: RunRecord) -> list[float]:
     return [*(job.finish_s for job in run.jobs), *(span.end_s for span in run.spans)]
 
 
-def _gantt_caption(run: RunRecord, rows: Sequence[tuple[str, int | None]]) -> str:
-    drawn, bars = drawn_share(run)
+def _gantt_caption(run: RunRecord, rows: Sequence[Row], packed: Mapping[Row, Sequence[Bar]]) -> str:
+    drawn, bars = drawn_share(packed)
     without_row = run.gpus - sum(device is not None for _, device in rows)
     parts = [f"{run.policy}: {bars} spans of {len(run.jobs)} jobs"]
     if drawn < bars:

@@ -38,7 +38,7 @@ def test_no_two_bars_of_a_lane_overlap_and_no_lane_is_wasted(parts):
 
 def test_a_bar_lies_in_its_row_with_its_times_and_its_jobs_user(runs):
     rows = rows_of(runs)
-    figure = gantt_figure(runs[0], rows, 50.0)
+    figure = gantt_figure(runs[0], rows, 50.0, bars_by_row(runs[0].spans))
     (trace,) = figure["data"]
     axis = figure["layout"]["yaxis"]
     assert axis["ticktext"] == ["node-0/0", "node-0/1", "cpu-0/cpu"]
@@ -50,14 +50,17 @@ def test_a_bar_lies_in_its_row_with_its_times_and_its_jobs_user(runs):
 
 def test_a_failed_job_says_so_on_hover(job, run):
     record = run([job("a", 0, 0, 5, status="failed")])
-    assert "(failed)" in gantt_figure(record, rows_of([record]), 5.0)["data"][0]["hovertext"][0]
+    assert (
+        "(failed)" in gantt_figure(record, rows_of([record]), 5.0, bars_by_row(record.spans))["data"][0]["hovertext"][0]
+    )
 
 
 def test_too_many_bars_leave_out_the_shortest(job, run):
     many = [Span("a", "n", 0, 10.0 * i, 10.0 * i + 1 + i / 1e4) for i in range(MOST_BARS + 50)]
     record = run([job("a", 0, 0, 1e5)], many)
-    assert drawn_share(record) == (MOST_BARS, MOST_BARS + 50)
-    (trace,) = gantt_figure(record, rows_of([record]), 1e5)["data"]
+    packed = bars_by_row(record.spans)
+    assert drawn_share(packed) == (MOST_BARS, MOST_BARS + 50)
+    (trace,) = gantt_figure(record, rows_of([record]), 1e5, packed)["data"]
     assert len(trace["x"]) == MOST_BARS
     assert 0.0 not in trace["base"]
     assert "text" not in trace
