@@ -83,9 +83,10 @@ class StepTimes:
         """Time from the start of a run at step `first` until `count` steps are done."""
         if count == 0:
             return 0
-        step_bound = self.prepared_ns + self.step_ns(first, count)
-        input_bound = count * self.prepared_ns + self.step_ns(first + count - 1)
-        return self.start_ns + max(step_bound, input_bound) + count * self.host_ns
+        prepared_ns, bound_ns = self.prepared_ns, self.step_ns(first, count)
+        if prepared_ns:
+            bound_ns = max(prepared_ns + bound_ns, count * prepared_ns + self.step_ns(first + count - 1))
+        return self.start_ns + bound_ns + count * self.host_ns
 
     def next_issue_ns(self, ended_ns: int, prepared_ns: int) -> int:
         """When a step is issued, if the one before it ends at `ended_ns` and its own input is ready at `prepared_ns`."""

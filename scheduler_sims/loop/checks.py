@@ -55,7 +55,8 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
     _check_gang(configuration, job_id, allocation)
     if configuration.elastic:
         configuration = _resized(configuration, job_id, allocation)
-    check_batch(spec, job_id, allocation)
+    if allocation.batch_size:
+        check_batch(spec, job_id, allocation)
     for task in allocation.tasks:
         _check_task(configuration, job_id, task)
 

@@ -299,7 +299,7 @@ class _NodeSpace:
     """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices.
 
     `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes. `shares`: of whole
-    devices, by UUID and memory; each is made once.
+    devices, by UUID and memory; each is made once. `exclusive`: all devices are healthy, and no two jobs share one.
     """
 
     view: NodeView
@@ -310,6 +310,7 @@ class _NodeSpace:
     alike: tuple[str, int] | None
     position: int = 0
     shares: dict[tuple[str, int], DeviceShare] = field(default_factory=dict)
+    exclusive: bool = False
 
     @classmethod
     def now(cls, node: NodeView) -> _NodeSpace:
@@ -326,11 +327,7 @@ class _NodeSpace:
         if len(self.whole) < len(free):
             self.partly = {d.uuid: d.free_milli for d in free if d.free_milli < WHOLE_DEVICE_MILLI}
         self.whole.sort(key=_index)
-
-    @property
-    def interchangeable(self) -> bool:
-        """Whether only the number of whole devices that jobs release counts: all are healthy, and no two jobs share one."""
-        return not self.partly and all(d.healthy and d.sharing == "exclusive" for d in self.view.devices)
+        self.exclusive = all(d.healthy and d.sharing == "exclusive" for d in node.devices)
 
     @classmethod
     def empty(cls, node: NodeView) -> _NodeSpace:
@@ -347,6 +344,7 @@ class _NodeSpace:
             self.alike,
             self.position,
             self.shares,
+            self.exclusive,
         )
 
     def covers(self, other: _NodeSpace) -> bool:
@@ -399,8 +397,10 @@ class _NodeSpace:
             or (gpus and self.alike is not None and not configuration.fits_on(*self.alike))
         ):
             return False
-        if not gpus or (self.alike is not None and (len(self.whole) >= gpus or self.interchangeable)):
+        if not gpus or (self.alike is not None and len(self.whole) >= gpus):
             return True
+        if self.alike is not None and self.exclusive and not self.partly:
+            return True  # only the number of devices counts
         free = dict(self.partly) | {d.uuid: WHOLE_DEVICE_MILLI for d in self.whole}
         for task in tasks:
             for device, milli in _shares(task):

@@ -117,6 +117,8 @@ class Room:
         best: tuple[str, list[JobView]] | None = None
         seen: set[str] = set()
         hope = self._hope(configuration, limit)
+        if not hope.nodes:
+            return None
         for node in self._nodes_left(configuration, hope.nodes):
             seen.add(node)
             if (leaving := self._leaving(configuration, node, limit, hope)) is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import floor, inf
 
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
+from scheduler_sims.often_made import often_made
 from scheduler_sims.policies.departures import Timeline
 from scheduler_sims.policies.placing import main_configuration
 
@@ -39,6 +40,7 @@ class Rules:
     late: bool = False
 
 
+@often_made
 @dataclass(frozen=True, slots=True)
 class Standing:
     """One job: its queue (0 is the first), its place there, and the seconds it ran and waited since it was last promoted.
@@ -65,6 +67,11 @@ class Standing:
     def ran(self, now_s: float) -> float:
         """Seconds that it has run until now."""
         return self.ran_s + (now_s - self.since_s if self.holds else 0.0)
+
+    def begun(self, now_s: float) -> Standing:
+        """The standing of a waiting job if it starts now; `replace` takes three times as long."""
+        own = (self.queue, self.place, self.gpus, self.runs)
+        return Standing(*own, holds=True, ran_s=self.ran_s, waited_s=self.waited_s, since_s=now_s, number=self.number)
 
     def waited(self, now_s: float) -> float:
         """Seconds that it has waited until now; the time before its first run (since the last promotion) doesn't count."""
@@ -168,8 +175,7 @@ class Bookkeeping:
         """When the next job changes its queue, if these jobs are stopped and those start now; None if no job will."""
         now_s = self._view.now_s
         times = [self._next_demotion_s(stopped)]
-        begun = (replace(self._jobs[job_id], holds=True, since_s=now_s) for job_id in starting)
-        times += [self._demotion_s(standing) for standing in begun]
+        times += [self._demotion_s(self._jobs[job_id].begun(now_s)) for job_id in starting]
         if self._rules.promote:
             times += [self._promotion_s(standing) for standing in self._jobs.values()]
         return min((max(at_s, now_s + TICK_S) for at_s in times if at_s < inf), default=None)
