@@ -121,7 +121,8 @@ class SchedulerLoop:
             if not self._triggers:  # else: events came while the last plan took effect
                 self._wait_for_events()
             if self._triggers:
-                self._absorb_until(self._cluster.now_ns() + self._coalesce_ns)
+                if self._coalesce_ns:
+                    self._absorb_until(self._cluster.now_ns() + self._coalesce_ns)
                 self._decide_and_report()
         self._cluster.settle()
 
@@ -301,7 +302,8 @@ class SchedulerLoop:
                 self._listeners.explain(view.now_s, job_id, reason)
         effective_ns = decided_ns + self._decide_ns
         self._decide_lags.add(max(0, self._cluster.now_ns() - effective_ns))
-        self._absorb_until(effective_ns)
+        if self._decide_ns:
+            self._absorb_until(effective_ns)
         change = self._applicable(change)
         self._stop(change.stops)
         self._start(change.starts, self._resize(change.resizes))

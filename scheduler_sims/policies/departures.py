@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from emulator_runtime.domain.job import Configuration
-from scheduler_sims.interface.plan import Allocation
+from scheduler_sims.interface.plan import Allocation, TaskPlacement
 from scheduler_sims.interface.view import JobView, Phase
 from scheduler_sims.policies.placing import FreeSpace
 
@@ -57,6 +57,8 @@ class Departures:
         self.keys: dict[str, Key] = {}
         """Of all jobs; that of a stopping job is above all others."""
         self._on_node: dict[str, dict[str, JobView]] = {}
+        self._tasks: dict[str, dict[str, list[TaskPlacement]]] = {}
+        """Of each job on each node."""
         self._shares: dict[str, int] = {}
         self.left: dict[str, int] = {}
         """The nodes that stopping jobs leave, with the number of their tasks there."""
@@ -83,8 +85,9 @@ class Departures:
             if key == LAST:
                 self.left[node] = self.left.get(node, 0) + 1
             if node not in self._on_node:
-                self._on_node[node], self._shares[node] = {}, 0
+                self._on_node[node], self._tasks[node], self._shares[node] = {}, {}, 0
             self._on_node[node][job.job_id] = job
+            self._tasks[node].setdefault(job.job_id, []).append(task)
             self._shares[node] += shares
             if node in self._top and key > self._top[node]:
                 self._top[node] = key
@@ -98,6 +101,7 @@ class Departures:
         for task in held(job).tasks:
             node = task.node
             self._on_node[node].pop(job_id, None)
+            self._tasks[node].pop(job_id, None)
             self._shares[node] -= len(task.shares)
             self._first.pop(node, None)
             if key == LAST:
@@ -136,6 +140,11 @@ class Departures:
     def on(self, node: str) -> Iterable[JobView]:
         """The jobs on a node."""
         return self._on_node.get(node, {}).values()
+
+    def tasks(self, node: str, jobs: Iterable[JobView]) -> list[TaskPlacement]:
+        """The tasks of these jobs on a node."""
+        on_node = self._tasks[node]
+        return [task for job in jobs for task in on_node[job.job_id]]
 
     def nodes(self) -> Iterable[str]:
         """All nodes where a job may leave."""

@@ -148,10 +148,9 @@ class FreeSpace:
         """An independent copy."""
         return FreeSpace(node.copy() for node in self._nodes.values())
 
-    def fits(self, configuration: Configuration, node: str, without: Sequence[Allocation] = ()) -> bool:
-        """Whether `place` would succeed on `node` after `without` were released; changes nothing."""
-        tasks = [task for allocation in without for task in allocation.tasks if task.node == node]
-        return self._node(node).fits_without(configuration, tasks)
+    def fits(self, configuration: Configuration, node: str, without: Sequence[TaskPlacement] = ()) -> bool:
+        """Whether `place` would succeed on `node` after `without`, tasks on that node, have ended; changes nothing."""
+        return self._node(node).fits_without(configuration, without)
 
     def free(self, node: str) -> tuple[int, int]:
         """Whole devices and thousandths of CPUs that are free on a node."""
@@ -327,7 +326,7 @@ class _NodeSpace:
         if len(self.whole) < len(free):
             self.partly = {d.uuid: d.free_milli for d in free if d.free_milli < WHOLE_DEVICE_MILLI}
         self.whole.sort(key=_index)
-        self.exclusive = all(d.healthy and d.sharing == "exclusive" for d in node.devices)
+        self.exclusive = {(d.healthy, d.sharing) for d in node.devices} == {(True, "exclusive")}
 
     @classmethod
     def empty(cls, node: NodeView) -> _NodeSpace:

@@ -274,7 +274,7 @@ class Room:
 
     def _enough(self, configuration: Configuration, node: str, leaving: list[JobView]) -> bool:
         """Whether `configuration` fits on `node` after `leaving` have left."""
-        return self._space.fits(configuration, node, [held(job) for job in leaving])
+        return self._space.fits(configuration, node, self._departures.tasks(node, leaving))
 
     def _clear(self, configuration: Configuration, node: str, leaving: list[JobView]) -> Allocation | None:
         self._release(leaving)

@@ -48,6 +48,10 @@ ranks = st.lists(st.sampled_from([None, 1.0, 2.0, 2.0, 5.0, 9.0]), min_size=7, m
 wanted = st.builds(Configuration, st.just("gpu"), st.integers(1, 4), st.sampled_from([1000, 3000, 6000]))
 
 
+def tasks_on(node, jobs):
+    return [task for job in jobs for task in job.allocation.tasks if task.node == node]
+
+
 def brute(space, holders, rank_of, wants, above):
     """Of each node the jobs that must leave, from the largest key on; the node whose least key is the largest."""
     best = None
@@ -64,11 +68,11 @@ def brute(space, holders, rank_of, wants, above):
             if job.phase is not Phase.STOPPING and keys[job.job_id] <= (above, inf, inf):
                 break
             leaving.append(job)
-            if not space.fits(wants, node, [each.allocation for each in leaving]):
+            if not space.fits(wants, node, tasks_on(node, leaving)):
                 continue
             for other in reversed(list(leaving)):
                 rest = [each for each in leaving if each is not other]
-                if space.fits(wants, node, [each.allocation for each in rest]):
+                if space.fits(wants, node, tasks_on(node, rest)):
                     leaving = rest
             least = min(
                 (keys[each.job_id] for each in leaving if each.phase is not Phase.STOPPING), default=(inf, inf, inf)

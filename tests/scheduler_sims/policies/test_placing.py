@@ -25,6 +25,10 @@ def where(allocation):
     return None if allocation is None else [(t.node, [s.device for s in t.shares]) for t in allocation.tasks]
 
 
+def tasks(*allocations):
+    return [task for allocation in allocations for task in allocation.tasks]
+
+
 def uuids(node, *indices):
     return [(node, [device_uuid(node, i) for i in indices])]
 
@@ -116,13 +120,13 @@ def test_fits_asks_without_changing_anything():
     space = FreeSpace.now(view)
     a, b = (view.jobs[name].allocation for name in "ab")
     one = gpus(1, 1000)
-    assert [space.fits(one, "n", without) for without in ([], [a], [b], [a, b])] == [False, True, True, True]
-    assert [space.fits(gpus(2, 4000), "n", without) for without in ([a], [a, b])] == [False, True]
-    assert [space.fits(gpus(1, 2000), "n", [a]), space.fits(gpus(1, 3000), "n", [b])] == [True, False]
-    assert [space.fits(gpus(1, memory_bytes=2**30), "n", [x]) for x in (a, b)] == [True, False]
-    assert not space.fits(gpus(3), "n", [a, b])
-    assert not space.fits(gpus(1, gpu_types=("V100",)), "n", [a, b])
-    assert [space.fits(on_cpus(3000), "n", without) for without in ([], [a])] == [False, True]
+    assert [space.fits(one, "n", tasks(*without)) for without in ([], [a], [b], [a, b])] == [False, True, True, True]
+    assert [space.fits(gpus(2, 4000), "n", tasks(*without)) for without in ([a], [a, b])] == [False, True]
+    assert [space.fits(gpus(1, 2000), "n", tasks(a)), space.fits(gpus(1, 3000), "n", tasks(b))] == [True, False]
+    assert [space.fits(gpus(1, memory_bytes=2**30), "n", tasks(x)) for x in (a, b)] == [True, False]
+    assert not space.fits(gpus(3), "n", tasks(a, b))
+    assert not space.fits(gpus(1, gpu_types=("V100",)), "n", tasks(a, b))
+    assert [space.fits(on_cpus(3000), "n", tasks(*without)) for without in ([], [a])] == [False, True]
     assert space.place(one) is None
 
 
@@ -165,7 +169,7 @@ def test_shared_devices_are_not_whole_until_all_shares_are_back():
         return Allocation("gpu", (TaskPlacement("n", (DeviceShare(device_uuid("n", 0), "Tesla-T4", milli),), 0),))
 
     assert space.place(gpus(1)) is None
-    assert [space.fits(gpus(1), "n", [share(milli)]) for milli in (500, 600)] == [False, True]
+    assert [space.fits(gpus(1), "n", tasks(share(milli))) for milli in (500, 600)] == [False, True]
     with pytest.raises(PolicyError, match="is not free"):
         space.take(share(500))
     space.take(share(100))
