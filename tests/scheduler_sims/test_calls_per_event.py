@@ -21,8 +21,8 @@ from scheduler_sims.loop.strategies import Ending
 from scheduler_sims.policies.resolve import resolve_policy
 from scheduler_sims.testing import Node
 
-MOST_CALLS = {"fifo": 250, "sjf": 330, "srtf": 740, "las": 600, "tiresias": 520}
-"""Python calls of one event (arrival, end of a run): a third more than were measured when this was written."""
+MOST_CALLS = {"fifo": 200, "sjf": 260, "srtf": 575, "las": 470, "tiresias": 420}
+"""Python calls of one event (arrival, end of a run): a seventh more than were measured when this was written."""
 MOST_GROWTH = 1.3
 """For four times as many jobs. Searching a heap or a sorted list takes a little longer; walking over them, four times."""
 
