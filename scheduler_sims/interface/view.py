@@ -176,8 +176,9 @@ class ClusterView:
 
     def news_of(self, job_id: str, allocation: Allocation) -> bool:
         """Whether the job or one of the nodes of `allocation` has changed since the last plan. If that plan gave it this
-        allocation and it hasn't been carried out yet, another try is in vain otherwise: what it waits for isn't free yet."""
-        if self.changed_nodes is None or job_id in self.changes or "retry" in self.triggers:
+        allocation and it hasn't been carried out yet, another try is in vain otherwise: what it waits for isn't free yet. Where
+        decisions take time, it may be free once this one takes effect, so that each try counts."""
+        if self.costs.decide_s > 0 or self.changed_nodes is None or job_id in self.changes or "retry" in self.triggers:
             return True
         return any(task.node in self.changed_nodes for task in allocation.tasks)
 

@@ -147,3 +147,39 @@ def test_allox_matches_only_where_a_machine_is_free_or_somebody_reads_why(simula
     assert (calls, len(plan.reasons)) == ([8], 1)
     policy.plan(cluster_view([Node("n", gpus=1)], jobs))
     assert calls == [8, 8]
+
+
+class AlwaysNews:
+    """`policy`, which tries each start that waits at each event."""
+
+    def __init__(self, text):
+        self.policy = resolve_policy(text)[1]
+        self.preemptive, self.needs_estimates = self.policy.preemptive, self.policy.needs_estimates
+        self.rounds = self.policy.rounds
+
+    def plan(self, view):
+        return self.policy.plan(replace(view, triggers=view.triggers | {"retry"}))
+
+
+@pytest.mark.parametrize(
+    "costs", [{"checkpoint_s": 6.0}, {"checkpoint_s": 6.0, "decide_s": 4.0}], ids=["at once", "slow decisions"]
+)
+@pytest.mark.parametrize("text", ["rounds:of=las,round_s=60", "synergy:round_s=60,order=srtf", "gavel:round_s=60"])
+def test_starts_that_wait_without_news_would_be_in_vain(simulate, text, costs):
+    nodes = [Node("a", gpus=1, cpus=8), Node("b", gpus=1, cpus=8)]
+    for seed in range(25):
+        random = Random(f"{seed}/news")
+        jobs = [
+            Job(
+                f"j{i}",
+                gpu_s=random.randint(40, 150),
+                submit_s=float(random.choice([0, 1, 1, random.randint(2, 80)])),
+                steps=5,
+            )
+            for i in range(random.randint(3, 5))
+        ]
+        with_news, without = (
+            simulate(resolve_policy(text)[1], nodes, jobs, **costs),
+            simulate(AlwaysNews(text), nodes, jobs, **costs),
+        )
+        assert with_news.records == without.records
