@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.timing.lag import LagHistogram
-from scheduler_sims.often_made import often_made
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Span:
     """A job held a device of `node` from `start_s` to `end_s`. `device`: its index on the node; None: CPUs only."""
@@ -21,7 +19,6 @@ class Span:
     end_s: float
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class HostSpan:
     """A job had these CPUs (thousandths) and this host memory of `node` from `start_s` to `end_s`."""
@@ -34,7 +31,6 @@ class HostSpan:
     end_s: float
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job of one run; emulated seconds since the run's start. `start_s`: its first allocation took effect.

@@ -12,7 +12,6 @@ from emulator_runtime.domain.samples import RunSamples
 from emulator_runtime.domain.units import to_ns
 from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation
-from scheduler_sims.often_made import often_made
 from scheduler_sims.record import LagAccount
 
 
@@ -46,7 +45,6 @@ ORDER = {
 """Order of simultaneous events: those that free devices before those that take them; then by row of the job."""
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a job at `at_ns` of emulated time (on a real cluster: when it was observed).
@@ -69,7 +67,6 @@ class Event:
         return (self.at_ns, ORDER[self.what], self.row)
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start `job` with `allocation` (all devices named) at `at_ns`; `steps_done` > 0 resumes from its checkpoint."""

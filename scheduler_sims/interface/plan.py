@@ -15,12 +15,10 @@ from typing import Any
 from emulator_runtime.domain.mig import slowest_type
 from emulator_runtime.domain.sensitivity import HostShare
 from emulator_runtime.sharing.demands import WHOLE_MILLI
-from scheduler_sims.often_made import often_made
 
 WHOLE_DEVICE_MILLI = WHOLE_MILLI
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
     """A share of one device.
@@ -37,7 +35,6 @@ class DeviceShare:
     priority: int = 0
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class TaskPlacement:
     """One task of a job on one node."""
@@ -58,7 +55,6 @@ class TaskPlacement:
         return HostShare(self.cpu_milli, self.memory_bytes)
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Where the tasks of a job run, all of them or none (gang). `configuration` names one of the job's configurations.

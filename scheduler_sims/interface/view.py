@@ -17,7 +17,6 @@ from scheduler_sims.interface.costs import ClusterCosts
 from scheduler_sims.interface.estimates import Estimates
 from scheduler_sims.interface.plan import WHOLE_DEVICE_MILLI, Allocation, Plan
 from scheduler_sims.interface.rounds import Round
-from scheduler_sims.often_made import often_made
 
 
 class Phase(StrEnum):
@@ -29,7 +28,6 @@ class Phase(StrEnum):
     STOPPING = "stopping"
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job that has been submitted and has not ended. Times are emulated seconds; `allocation` is None while it is queued.
@@ -87,7 +85,6 @@ class JobView:
         return (self.submit_s, self.row)
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class DeviceView:
     """One device. `free_milli`: free share in thousandths; `holders`: ids of the jobs that hold it.
@@ -108,7 +105,6 @@ class DeviceView:
     replicas: int = 0
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One node: capacity, free CPUs and memory, devices. What stopping jobs still hold is not free."""
@@ -138,7 +134,6 @@ class NodeTable(Mapping[str, NodeView]):
         self.sizes: dict[object, Any] | None = {} if constant else None
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The whole snapshot. `jobs`: submitted jobs that have not ended, in order of submission (time, then row).

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler_sims.interface.plan import Allocation, Plan
-from scheduler_sims.often_made import often_made
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,6 @@ class Division:
     new: Allocation
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Change:
     """The actions that lead from the current plan to the next one: stops, starts and resizes, by job id."""

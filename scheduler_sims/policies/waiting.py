@@ -17,7 +17,6 @@ from emulator_runtime.domain.errors import PolicyError
 from scheduler_sims.interface.handed import Handed, taken
 from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView
-from scheduler_sims.often_made import often_made
 from scheduler_sims.policies.placing import FreeSpace, main_configuration
 
 Entry = tuple[float, float, int, str, float]
@@ -205,7 +204,6 @@ class Waiting:
             joining.setdefault(key, []).append(entry)
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Scan:
     """Result of a scan: allocations of jobs to start, and the head of each line that doesn't fit, in order of rank."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from math import floor, inf
 
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
-from scheduler_sims.often_made import often_made
 from scheduler_sims.policies.departures import Timeline
 from scheduler_sims.policies.placing import main_configuration
 
@@ -40,7 +39,6 @@ class Rules:
     late: bool = False
 
 
-@often_made
 @dataclass(frozen=True, slots=True)
 class Standing:
     """One job: its queue (0 is the first), its place there, and the seconds it ran and waited since it was last promoted.
