@@ -3,7 +3,7 @@
     {"format": "emugpu-estimator", "version": 1,
      "gpus": {"NVIDIA_A100-SXM4-40GB": {
         "trained_from": "kernels", "source": "...",
-        "roofline": {... 8 constants ...}, "kinds": ["convolution", ...],
+        "roofline": {... constants, half_product_part if it is known ...}, "kinds": ["convolution", ...],
         "features": ["log_bytes", ...], "ranges": [[0, 31.2], ...], "weights": [0.1, ...], "trees": [...],
         "least": -2.5, "most": 3.1,
         "errors": {"convolution": {"samples": 310, "median": 0.07, "mean": 0.11}, ...},

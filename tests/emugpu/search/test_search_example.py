@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from emugpu.search.recipe import Configuration, Recipe, read_recipe
-from tests.benchmarks.search_grid import EXAMPLE
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "search-gpt"
 
 
 def recipe() -> Recipe:

@@ -89,7 +89,7 @@ def set_device(core: ctypes.CDLL, gpu_type: str) -> Roofline:
     roofline = Roofline(gpu_type)
     properties, spec = cuda_properties(gpu_type, ""), roofline.spec
     flops = (c_double * len(PRECISIONS))(*(properties.operations_per_s[name] for name in PRECISIONS))
-    constants = (c_double * 9)(*(value or 0 for value in astuple(properties.roofline)))
+    constants = (c_double * 9)(*(value or 0 for value in astuple(properties.roofline)))  # in emu_roofline's order
     links = spec.host_link_bytes_per_s, spec.peer_link_bytes_per_s
     core.set_device(flops, properties.memory_bytes_per_s, *links, constants)
     return roofline
