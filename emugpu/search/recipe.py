@@ -123,7 +123,7 @@ class Recipe:
     def _whole(self, name: str, expression: Expression, configuration: Configuration) -> int:
         found = expression.number(self.values(configuration))
         if found != int(found):
-            raise InputError(name, f"must be a whole number, and is {found:g} with {shown(configuration)}")
+            raise InputError(name, f"must be a whole number, and is {_text(found)} with {shown(configuration)}")
         return int(found)
 
     def allows(self, configuration: Configuration) -> bool:
@@ -187,7 +187,10 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    """As in a command: whole numbers without a point or an exponent, whatever they were worked out from."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _value(field: Field) -> Value:

@@ -59,6 +59,25 @@ def test_a_value_with_blanks_stays_one_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("batch * 2048 / 1", "1048576"),
+        ("batch / 2", "256"),
+        ("batch * 1000000.5", "512000256"),
+        ("batch / 3", "170.66666666666666"),
+        ("batch * 0.0001", "0.0512"),
+        ("batch * 1e20 * 1", "51200000000000000000000"),
+        ("0.00001 * 1", "1e-05"),
+        ("batch > 2", "true"),
+    ],
+)
+def test_what_is_worked_out_stands_in_the_command_exactly(tmp_path: Path, expression: str, wanted: str) -> None:
+    text = f"command: run {{tokens}}\nknobs: {{batch: [512]}}\nderived: {{tokens: {expression}}}\n"
+    found = recipe(tmp_path, text)
+    assert found.words(next(found.configurations())) == ["run", wanted]
+
+
+@pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
         ("{batch}", "{bach}", "recipe.yaml: command: unknown knob 'bach'"),
