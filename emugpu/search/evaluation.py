@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -27,6 +28,9 @@ from emulator_runtime.profiles.catalogue import gpu_spec
 
 _LOG = "program.log"
 _OUT_OF_MEMORY = "out of memory"
+_ERROR = re.compile(r"Error|^emugpu:")
+_NO_MEMORY = re.compile(rf"OutOfMemoryError|(?:Error|error|^emugpu:).*(?i:{_OUT_OF_MEMORY})")
+"""An error of that kind, not a hint about "out of memory errors", which may precede any other failure."""
 
 
 class State(StrEnum):
@@ -82,8 +86,7 @@ class TracedEvaluation:
         with one_at_a_time:  # configurations may differ in the GPU type only
             problem = self._trace(folder, words, job)
         if problem:
-            fits = _OUT_OF_MEMORY not in problem.lower()
-            return Outcome(State.FAILED if fits else State.OUT_OF_MEMORY, problem)
+            return problem
         try:
             found = Predictor(read_trace(folder)).predict(
                 str(configuration[GPU_TYPE]), Conditions(self._recipe.network_gbps)
@@ -134,16 +137,16 @@ class TracedEvaluation:
             for child in self._children:
                 child.terminate()
 
-    def _trace(self, folder: Path, words: list[str], job: list[str]) -> str:
-        """What was wrong with the program; empty: nothing."""
+    def _trace(self, folder: Path, words: list[str], job: list[str]) -> Outcome | None:
+        """What was wrong with the program; None: nothing."""
         if (folder / "trace.json").is_file() and read_manifest(folder).exit_status == 0:
-            return ""
+            return None
         folder.mkdir(parents=True, exist_ok=True)
         options = [*job, "--gpu-type", self._largest.gpu_type, "--out", str(folder / "new")]
         with (folder / _LOG).open("wb") as log:
             with self._lock:
                 if self._stopped:
-                    return "interrupted"
+                    return Outcome(State.FAILED, "interrupted")
                 child = subprocess.Popen(
                     [sys.executable, "-m", "emugpu", "trace", *options, "--", *words],
                     stdin=subprocess.DEVNULL,
@@ -155,18 +158,19 @@ class TracedEvaluation:
             with self._lock:
                 self._children.discard(child)
         if status:
-            return f"exit status {status}: {_last_words(folder / _LOG)} ({folder / _LOG})"
+            state, line = _failure(folder / _LOG)
+            return Outcome(state, f"exit status {status}: {line[:300]} ({folder / _LOG})")
         for path in (folder / "new").iterdir():
             path.replace(folder / path.name)
         (folder / "new").rmdir()
-        return ""
+        return None
 
 
-def _last_words(log: Path) -> str:
-    """The line of a failed program's output that says most: an error's, else the last one."""
+def _failure(log: Path) -> tuple[State, str]:
+    """How a program failed, and the line of its output that says most: an error's, else the last one. Where several ranks ran, one
+    may be out of memory, after which `emugpu trace` has the last word."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or line.startswith("emugpu:")]
-    short = [
-        line for line in lines if _OUT_OF_MEMORY in line.lower()
-    ]  # of one rank, after which `emugpu trace` has the last word
-    return (short or errors or lines or ["it printed nothing"])[-1][:300]
+    if no_memory := [line for line in lines if _NO_MEMORY.search(line)]:
+        return State.OUT_OF_MEMORY, no_memory[-1]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return State.FAILED, (errors or lines or ["it printed nothing"])[-1]

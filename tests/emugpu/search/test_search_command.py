@@ -220,6 +220,30 @@ def test_one_rank_of_several_that_is_out_of_memory(recipe: Path, capsys: pytest.
     assert "2 of 2 configurations: 2 out of memory" in capsys.readouterr().out
 
 
+HINT = b"set PYTORCH_CUDA_ALLOC_CONF if you run out of memory\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "result"),
+    [
+        (HINT + b"ValueError: no such flag\n", "failed: exit status 1: ValueError: no such flag"),
+        (b"to avoid out of memory errors, use --small\nValueError: x\n", "failed: exit status 1: ValueError: x"),
+        (b"emugpu: no such program\n" + HINT, "failed: exit status 1: emugpu: no such program"),
+        (HINT, "failed: exit status 1: set PYTORCH"),
+        (b"torch.cuda.OutOfMemoryError: tried 9 GiB\n" + HINT, "out of memory: exit status 1: torch.cuda.OutOfMemoryError"),
+        (b"RuntimeError: CUDA error: Out of memory\nemugpu: rank 1\n", "out of memory: exit status 1: RuntimeError"),
+        (b"emugpu: rank 3 is out of memory\n", "out of memory: exit status 1: emugpu: rank 3"),
+    ],
+)  # fmt: skip
+def test_out_of_memory_is_an_error_that_says_so(
+    recipe: Path, output: bytes, result: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text("command: train {batch} broken\nknobs: {batch: [1]}\n", encoding="utf-8")
+    Program.output = output
+    assert main(["search", str(recipe), "--out", "out of memory"]) == 1
+    assert f"batch 1, gpu_type {A100}: {result}" in capsys.readouterr().err
+
+
 def test_microbatches_that_are_not_in_the_trace(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe.write_text(JOB, encoding="utf-8")
     assert main(["search", str(recipe)]) == 1
