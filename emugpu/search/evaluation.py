@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emugpu.prediction.figures import cost_of
-from emugpu.search.recipe import GPU_TYPE, Configuration, Recipe
+from emugpu.search.recipe import GPU_TYPE, STAGES, Configuration, Recipe
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.prediction.microbatches import with_microbatches
@@ -106,7 +106,7 @@ class TracedEvaluation:
         step_s, seconds = found.step_s, found.seconds
         count, traced = self._recipe.microbatch_counts(configuration)
         if count > traced:
-            step_s, seconds = with_microbatches(found, traced, count, self._recipe.axes(configuration).get("pp", 1))
+            step_s, seconds = with_microbatches(found, traced, count, self._recipe.axes(configuration).get(STAGES, 1))
         samples = self._recipe.samples.number(self._recipe.values(configuration))
         price = self._recipe.prices.get(found.gpu_type)
         cost = None

@@ -23,7 +23,7 @@ class SearchJournal:
             "gpus": recipe.gpus.text,
             "layout": {axis: size.text for axis, size in recipe.layout.items()},
             "gpus_per_node": recipe.gpus_per_node,
-            "microbatches": [count.text for count in recipe.microbatches or ()],
+            "microbatches": _microbatches(recipe),
             "samples": recipe.samples.text,
             "prices": dict(recipe.prices),
             "network_gbps": recipe.network_gbps,
@@ -46,3 +46,10 @@ def _evaluated(values: dict[str, Any]) -> Evaluated | None:
     configuration = values.pop("configuration")
     outcome = Outcome(**{**values, "state": State(values["state"])})
     return None if outcome.state in (State.PRUNED, State.FAILED) else Evaluated(configuration, outcome)
+
+
+def _microbatches(recipe: Recipe) -> list[str]:
+    """What decides a step: nothing, where all of its microbatches are traced."""
+    if recipe.microbatches is None or recipe.traced_microbatches is None:
+        return []
+    return [recipe.microbatches.text, recipe.traced_microbatches.text]

@@ -27,7 +27,7 @@ A job of many ranks, of which only those run that differ:
     layout: {tp: tp, pp: pp}              # as `emugpu trace --layout`
     gpus_per_node: 8
     microbatches: microbatches            # of a step
-    traced_microbatches: traced           # of a step of the command (default: all)
+    traced_microbatches: traced           # of a step of the command (default: all); at least twice as many as stages
 
 Expressions are those of `expressions.py`, over the knobs, `constants`, `derived`, and `gpu_type`.
 """
@@ -52,6 +52,8 @@ from emulator_runtime.profiles.catalogue import gpu_spec
 GPU_TYPE = "gpu_type"
 """The knob of the GPU types."""
 TIME, COST = "time", "cost"
+STAGES = "pp"
+"""The axis of the pipeline's stages, as in `emugpu trace --layout`."""
 GPUS_PER_NODE = 8
 """Of a job with a layout, unless the recipe says otherwise; as in `emugpu trace`."""
 MAX_CONFIGURATIONS = 1_000_000
@@ -67,11 +69,12 @@ Configuration = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is searched. `knobs`: values by name; numbers rise. `derived`: names that follow from them, each from those before it.
-    `layout`: size by axis of a job whose ranks are virtual; empty: they aren't. `microbatches`: of a step, and of a step of the
-    command; None: these are the same. `prices`: of a GPU for an hour, by GPU type.
+    """What is searched. `place`: its file, for errors. `knobs`: values by name; numbers rise. `derived`: names that follow from them, each from those before it.
+    `layout`: size by axis of a job whose ranks are virtual; empty: they aren't. `microbatches`: of a step; None: it says nothing of
+    them. `traced_microbatches`: of a step of the command; None: all. `prices`: of a GPU for an hour, by GPU type.
     `baseline`: a configuration with which the best is compared."""
 
+    place: str
     command: Sequence[str]
     knobs: Mapping[str, Sequence[Value]]
     constants: Mapping[str, Value]
@@ -80,7 +83,8 @@ class Recipe:
     gpus: Expression
     layout: Mapping[str, Expression]
     gpus_per_node: int
-    microbatches: tuple[Expression, Expression] | None
+    microbatches: Expression | None
+    traced_microbatches: Expression | None
     samples: Expression
     prices: Mapping[str, float]
     objective: str
@@ -110,21 +114,30 @@ class Recipe:
         return {axis: self._whole(f"layout.{axis}", size, configuration) for axis, size in self.layout.items()}
 
     def microbatch_counts(self, configuration: Configuration) -> tuple[int, int]:
-        """Microbatches of a step, and of a step of the command. Raises InputError as `gpu_count` does, and for more traced ones
-        than there are."""
+        """Microbatches of a step, and of a step of the command. Raises InputError as `gpu_count` does, for more traced ones than
+        there are, and for some that are too few to fill the pipeline."""
         if self.microbatches is None:
             return 1, 1
-        count = self._whole("microbatches", self.microbatches[0], configuration)
-        traced = self._whole("traced_microbatches", self.microbatches[1], configuration)
+        count = self._whole("microbatches", self.microbatches, configuration)
+        if self.traced_microbatches is None:
+            return count, count
+        traced = self._whole("traced_microbatches", self.traced_microbatches, configuration)
+        stages = self.axes(configuration).get(STAGES, 1)
         if traced > count:
-            raise InputError("traced_microbatches", f"are {traced} of {count} with {shown(configuration)}")
+            raise self._wrong("traced_microbatches", f"are {traced} of {count}", configuration)
+        if traced < min(count, 2 * stages):
+            problem = f"must be at least {2 * stages} (twice as many as stages) or all {count}, and are {traced}"
+            raise self._wrong("traced_microbatches", problem, configuration)
         return count, traced
 
     def _whole(self, name: str, expression: Expression, configuration: Configuration) -> int:
         found = expression.number(self.values(configuration))
         if found != int(found):
-            raise InputError(name, f"must be a whole number, and is {_text(found)} with {shown(configuration)}")
+            raise self._wrong(name, f"must be a whole number, and is {_text(found)}", configuration)
         return int(found)
+
+    def _wrong(self, name: str, problem: str, configuration: Configuration) -> InputError:
+        return InputError(f"{self.place}: {name}", f"{problem} with {shown(configuration)}")
 
     def allows(self, configuration: Configuration) -> bool:
         """Whether all constraints hold. Raises InputError for one that can't be worked out."""
@@ -162,7 +175,10 @@ def read_recipe(path: Path) -> Recipe:
     names = {*knobs, *constants}
     derived = _derived(top["derived"], names) if "derived" in top else {}
     names |= set(derived)
+    if "traced_microbatches" in top and "microbatches" not in top:
+        raise top["traced_microbatches"].error("needs `microbatches`, those of a step")
     recipe = Recipe(
+        place=top["command"].place,
         command=_command(top["command"], names),
         knobs=knobs,
         constants=constants,
@@ -173,7 +189,8 @@ def read_recipe(path: Path) -> Recipe:
         if "layout" in top
         else {},
         gpus_per_node=top["gpus_per_node"].whole(least=1) if "gpus_per_node" in top else GPUS_PER_NODE,
-        microbatches=_microbatches(top, names),
+        microbatches=_expression(top["microbatches"], names) if "microbatches" in top else None,
+        traced_microbatches=_expression(top["traced_microbatches"], names) if "traced_microbatches" in top else None,
         samples=_expression(top["samples"], names) if "samples" in top else Expression("1", names, "samples"),
         prices=(prices := prices_in(top["prices"]) if "prices" in top else {}),
         objective=_objective(top, prices, knobs),
@@ -250,14 +267,6 @@ def _derived(field: Field, names: set[str]) -> dict[str, Expression]:
             raise one.error("must have a name of letters, digits and _, which no knob or constant has")
         derived[name] = _expression(one, names | set(derived))
     return derived
-
-
-def _microbatches(top: Mapping[str, Field], names: set[str]) -> tuple[Expression, Expression] | None:
-    if "traced_microbatches" not in top:
-        return None
-    if "microbatches" not in top:
-        raise top["traced_microbatches"].error("needs `microbatches`, those of a step")
-    return _expression(top["microbatches"], names), _expression(top["traced_microbatches"], names)
 
 
 def _baseline(field: Field, knobs: Mapping[str, Sequence[Value]]) -> Configuration:

@@ -143,6 +143,7 @@ def test_a_job_of_virtual_ranks(tmp_path: Path) -> None:
         ("traced: min(microbatches,", "traced: min(microbatch,", "derived.traced: 'min(microbatch, 2 * pp)': there is no microb"),
         ("  traced: min", "  tp: min", "derived.tp: must have a name of letters, digits and _, which no knob or constant has"),
         ("  traced: min", "  gpu_type: min", "derived.gpu_type: must have a name"),
+        ("\nmicrobatches: microbatches\ntraced_microbatches: traced", "\nmicrobatches: many", "microbatches: 'many': there is no many"),
         ("\nmicrobatches: microbatches", "", "traced_microbatches: needs `microbatches`, those of a step"),
         ("{tp: tp,", "{tp: tensor,", "layout.tp: 'tensor': there is no tensor"),
         ("gpus: 8", "gpus: 8\ngpus_per_node: 0", "gpus_per_node: must be >= 1"),
@@ -158,7 +159,10 @@ def test_mistakes_in_a_job_of_virtual_ranks(tmp_path: Path, old: str, new: str, 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("min(microbatches, 2 * pp)", "2 * microbatches", "traced_microbatches: are 16 of 8 with tp 1, pp 1"),
+        ("min(microbatches, 2 * pp)", "2 * microbatches", "recipe.yaml: traced_microbatches: are 16 of 8 with tp 1, pp 1"),
+        ("min(microbatches, 2 * pp)", "1", r"at least 2 \(twice as many as stages\) or all 8, and are 1 with tp 1, pp 1"),
+        ("min(microbatches, 2 * pp)", "3 / 2", r"traced_microbatches: must be a whole number, and is 1\.5 with tp 1"),
+        ("microbatches: microbatches\ntraced_microbatches: traced", "microbatches: pp / 2", r"microbatches: must be a whole"),
         ("batch * tp * pp // 8", "batch * tp * pp / 3", r"microbatches: must be a whole number, and is 21\.3333"),
     ],
 )
@@ -166,6 +170,24 @@ def test_microbatches_that_cannot_be(tmp_path: Path, old: str, new: str, problem
     found = recipe(tmp_path, JOB.replace(old, new))
     with pytest.raises(EmuGpuError, match=problem):
         found.microbatch_counts(next(found.configurations()))
+
+
+@pytest.mark.parametrize(("traced", "enough"), [(7, False), (8, True)])
+def test_traced_microbatches_fill_the_pipeline_twice_or_are_all(tmp_path: Path, traced: int, enough: bool) -> None:
+    found = recipe(tmp_path, JOB.replace("min(microbatches, 2 * pp)", f"min(microbatches, {traced})"))
+    first, _, _, last = found.configurations()
+    assert found.microbatch_counts(first) == (8, traced)
+    if enough:
+        assert found.microbatch_counts(last) == (64, 8)
+    else:
+        with pytest.raises(EmuGpuError, match=r"at least 8 .* or all 64, and are 7 with tp 2, pp 4"):
+            found.microbatch_counts(last)
+
+
+def test_all_microbatches_are_traced_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
+    found = recipe(tmp_path, JOB.replace("traced_microbatches: traced\n", ""))
+    *_, last = found.configurations()
+    assert found.microbatch_counts(last) == (64, 64)
 
 
 BASELINE = "baseline: {dp: 2, batch: 32, again: '', amp: true, gpu_type: A100}\n"
