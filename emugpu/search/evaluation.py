@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Protocol
 
 from emugpu.prediction.figures import cost_of
-from emugpu.search.recipe import GPU_TYPE, STAGES, Configuration, Recipe
+from emugpu.search.recipe import GPU_TYPE, Configuration, Recipe
 from emulator_runtime.domain.errors import EmuGpuError
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.prediction.microbatches import with_microbatches
 from emulator_runtime.prediction.prediction import Conditions, Prediction, Predictor
 from emulator_runtime.prediction.reading import read_manifest, read_trace
 from emulator_runtime.profiles.catalogue import gpu_spec
+from emulator_runtime.virtual_ranks.layout import STAGES
 
 _LOG = "program.log"
 _OUT_OF_MEMORY = "out of memory"
@@ -107,7 +108,7 @@ class TracedEvaluation:
         count, traced = self._recipe.microbatch_counts(configuration)
         if count > traced:
             step_s, seconds = with_microbatches(found, traced, count, self._recipe.axes(configuration).get(STAGES, 1))
-        samples = self._recipe.samples.number(self._recipe.values(configuration))
+        samples = self._recipe.samples_in_step(configuration)
         price = self._recipe.prices.get(found.gpu_type)
         cost = None
         if price is not None:
@@ -167,8 +168,8 @@ class TracedEvaluation:
 
 
 def _failure(log: Path) -> tuple[State, str]:
-    """How a program failed, and the line of its output that says most: an error's, else the last one. Where several ranks ran, one
-    may be out of memory, after which `emugpu trace` has the last word."""
+    """How a program failed, and the line of its output that says most: an error's, else the last one. Where several ranks ran,
+    one may be out of memory, after which `emugpu trace` has the last word."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     if no_memory := [line for line in lines if _NO_MEMORY.search(line)]:
         return State.OUT_OF_MEMORY, no_memory[-1]

@@ -30,6 +30,7 @@ _COMPARISONS: Mapping[type[ast.AST], Callable[[Value, Value], bool]] = {
     ast.GtE: operator.ge,
 }
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {"min": min, "max": max}
+FUNCTIONS = frozenset(_FUNCTIONS)
 
 
 class Expression:
@@ -46,6 +47,7 @@ class Expression:
             raise InputError(place, f"{quoted(text)} is not an expression") from error
         for node in ast.walk(self._root):
             self._check(node, names)
+        self.names = frozenset(node.id for node in ast.walk(self._root) if isinstance(node, ast.Name))
 
     def _check(self, node: ast.AST, names: Collection[str]) -> None:
         allowed = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.boolop, ast.expr_context, ast.Call)
@@ -71,9 +73,8 @@ class Expression:
         """Raises InputError, with the values, if it can't be worked out: a division by zero, a text where a number belongs."""
         try:
             return self._value(self._root, values)
-        except (ZeroDivisionError, TypeError, OverflowError) as error:
-            used = {node.id for node in ast.walk(self._root) if isinstance(node, ast.Name)}
-            given = ", ".join(f"{name} {values[name]}" for name in sorted(used) if name in values)
+        except (ZeroDivisionError, TypeError, OverflowError, RecursionError) as error:
+            given = ", ".join(f"{name} {values[name]}" for name in sorted(self.names) if name in values)
             what = f"{quoted(self.text)} with {given}" if given else quoted(self.text)
             raise InputError(self._place, f"{what}: {error}") from error
 

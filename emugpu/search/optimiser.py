@@ -58,9 +58,10 @@ class Search:
     """One search. `known`: what an earlier run found; it isn't evaluated again."""
 
     def __init__(self, recipe: Recipe, known: Sequence[Evaluated] = (), *, seed: int = 0) -> None:
-        """Raises InputError if the constraints allow nothing, or can't be worked out."""
+        """Raises InputError for constraints that can't be worked out, and for a configuration that can't be evaluated."""
         self.recipe = recipe
         self.allowed = {key_of(one): one for one in recipe.configurations()}
+        recipe.check(self.allowed.values())
         self.found: dict[Key, Evaluated] = {}
         self._planned: set[Key] = set()
         self._random = Random(seed)

@@ -38,22 +38,24 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from emugpu.prediction.inputs import prices_in, yaml_field
+from emugpu.prediction.virtual_trace import Job
 from emugpu.search.expressions import Expression, Value
+from emulator_runtime.cuda.launch import devices_of
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.json_document import Field
 from emulator_runtime.prediction.links import NETWORK_GBPS
 from emulator_runtime.profiles.catalogue import gpu_spec
+from emulator_runtime.virtual_ranks.layout import ORDER, REST, STAGES
 
 GPU_TYPE = "gpu_type"
 """The knob of the GPU types."""
 TIME, COST = "time", "cost"
-STAGES = "pp"
-"""The axis of the pipeline's stages, as in `emugpu trace --layout`."""
 GPUS_PER_NODE = 8
 """Of a job with a layout, unless the recipe says otherwise; as in `emugpu trace`."""
 MAX_CONFIGURATIONS = 1_000_000
@@ -69,10 +71,10 @@ Configuration = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is searched. `place`: its file, for errors. `knobs`: values by name; numbers rise. `derived`: names that follow from them, each from those before it.
-    `layout`: size by axis of a job whose ranks are virtual; empty: they aren't. `microbatches`: of a step; None: it says nothing of
-    them. `traced_microbatches`: of a step of the command; None: all. `prices`: of a GPU for an hour, by GPU type.
-    `baseline`: a configuration with which the best is compared."""
+    """What is searched. `place`: its file, for errors. `knobs`: values by name; numbers rise. `derived`: names that follow from
+    them, each from those before it. `layout`: size by axis of a job whose ranks are virtual; empty: they aren't. `microbatches`:
+    of a step; None: it says nothing of them. `traced_microbatches`: of a step of the command; None: all. `prices`: of a GPU for
+    an hour, by GPU type. `baseline`: a configuration with which the best is compared."""
 
     place: str
     command: Sequence[str]
@@ -99,15 +101,17 @@ class Recipe:
         return [word for word in filled if word]
 
     def values(self, configuration: Configuration) -> Mapping[str, Value]:
-        """What expressions see. Raises InputError for a derived name that can't be worked out."""
-        values = {**self.constants, **configuration}
-        for name, expression in self.derived.items():
-            values[name] = expression.value(values)
-        return values
+        """What expressions see. A derived name is worked out when it is asked for, and not among those that are listed before:
+        InputError, if it can't be."""
+        return _Values({**self.constants, **configuration}, self.derived)
 
     def gpu_count(self, configuration: Configuration) -> int:
         """GPUs of the job. Raises InputError if it isn't a whole number above 0."""
         return self._whole("gpus", self.gpus, configuration)
+
+    def samples_in_step(self, configuration: Configuration) -> float:
+        """Raises InputError if it isn't a number above 0."""
+        return self._number(self.samples, configuration)
 
     def axes(self, configuration: Configuration) -> Mapping[str, int]:
         """Ranks by axis of the layout. Raises InputError as `gpu_count` does."""
@@ -131,13 +135,55 @@ class Recipe:
         return count, traced
 
     def _whole(self, name: str, expression: Expression, configuration: Configuration) -> int:
-        found = expression.number(self.values(configuration))
+        found = self._number(expression, configuration)
         if found != int(found):
             raise self._wrong(name, f"must be a whole number, and is {_text(found)}", configuration)
         return int(found)
 
+    def _number(self, expression: Expression, configuration: Configuration) -> float:
+        try:
+            return expression.number(self.values(configuration))
+        except InputError as error:
+            raise _with(error, configuration) from error
+
     def _wrong(self, name: str, problem: str, configuration: Configuration) -> InputError:
         return InputError(f"{self.place}: {name}", f"{problem} with {shown(configuration)}")
+
+    def check(self, configurations: Iterable[Configuration]) -> None:
+        """Raises InputError for one that can't be evaluated whatever its program does: one whose GPUs, layout, microbatches,
+        samples or command can't be. Of those that differ in nothing that decides this, one is looked at."""
+        deciding, seen = self._deciding(), set[object]()
+        for configuration in configurations:
+            values = [configuration[name] for name in deciding]
+            if (key := (*values, *map(type, values))) not in seen:
+                seen.add(key)
+                self._check(configuration)
+
+    def _check(self, configuration: Configuration) -> None:
+        gpus, axes = self.gpu_count(configuration), self.axes(configuration)
+        ranks = math.prod(axes.values())
+        if axes and (gpus != ranks if REST in axes else gpus % ranks):
+            spelled = " x ".join(f"{axis} {size}" for axis, size in axes.items())
+            wanted = f"be {gpus}" if REST in axes else f"divide {gpus}"
+            raise self._wrong("layout", f"must {wanted}, the number of GPUs, and {spelled} is {ranks}", configuration)
+        if problem := _no_job(gpus, self.gpus_per_node if axes else None):
+            raise self._wrong("gpus", problem, configuration)
+        self.microbatch_counts(configuration)
+        self.samples_in_step(configuration)
+        try:
+            self.words(configuration)
+        except InputError as error:
+            raise _with(error, configuration) from error
+
+    def _deciding(self) -> Sequence[str]:
+        """The knobs on which it depends what `_check` finds."""
+        counts = (self.gpus, self.samples, self.microbatches, self.traced_microbatches, *self.layout.values())
+        names = {name for expression in counts if expression is not None for name in expression.names}
+        names |= {name for word in self.command for name in _PLACEHOLDER.findall(word) if name in self.derived}
+        for name, expression in reversed(list(self.derived.items())):
+            if name in names:
+                names |= expression.names
+        return [name for name in self.knobs if name in names]
 
     def allows(self, configuration: Configuration) -> bool:
         """Whether all constraints hold. Raises InputError for one that can't be worked out."""
@@ -150,6 +196,38 @@ class Recipe:
             configuration = dict(zip(self.knobs, values, strict=True))
             if self.allows(configuration):
                 yield configuration
+
+
+class _Values(dict[str, Value]):
+    """With the derived ones, which are worked out when they are asked for."""
+
+    def __init__(self, given: Mapping[str, Value], derived: Mapping[str, Expression]) -> None:
+        super().__init__(given)
+        self._derived = derived
+
+    def __missing__(self, name: str) -> Value:
+        value = self[name] = self._derived[name].value(self)
+        return value
+
+
+@lru_cache
+def _no_job(gpus: int, gpus_per_node: int | None) -> str:
+    """Why `emugpu trace` can't have so many GPUs; empty: it can. `gpus_per_node`: of virtual ranks; None: they aren't."""
+    try:
+        if gpus_per_node is not None:
+            Job(gpus, gpus_per_node, at_once=1)
+        devices_of("A100", gpus if gpus_per_node is None else min(gpus, gpus_per_node), "")
+    except InputError as error:
+        return _problem(error)
+    return ""
+
+
+def _with(error: InputError, configuration: Configuration) -> InputError:
+    return InputError(error.place, f"{_problem(error)}, in the configuration {shown(configuration)}")
+
+
+def _problem(error: InputError) -> str:
+    return str(error).removeprefix(f"{error.place}: ")
 
 
 def shown(configuration: Configuration) -> str:
@@ -185,9 +263,7 @@ def read_recipe(path: Path) -> Recipe:
         derived=derived,
         constraints=[_expression(one, names) for one in top["constraints"].elements()] if "constraints" in top else [],
         gpus=_expression(top["gpus"], names) if "gpus" in top else Expression("1", names, "gpus"),
-        layout={axis: _expression(size, names) for axis, size in top["layout"].items().items()}
-        if "layout" in top
-        else {},
+        layout=_layout(top["layout"], names) if "layout" in top else {},
         gpus_per_node=top["gpus_per_node"].whole(least=1) if "gpus_per_node" in top else GPUS_PER_NODE,
         microbatches=_expression(top["microbatches"], names) if "microbatches" in top else None,
         traced_microbatches=_expression(top["traced_microbatches"], names) if "traced_microbatches" in top else None,
@@ -267,6 +343,13 @@ def _derived(field: Field, names: set[str]) -> dict[str, Expression]:
             raise one.error("must have a name of letters, digits and _, which no knob or constant has")
         derived[name] = _expression(one, names | set(derived))
     return derived
+
+
+def _layout(field: Field, names: set[str]) -> dict[str, Expression]:
+    for axis, size in field.items().items():
+        if axis not in ORDER.split("-"):
+            raise UnknownNameError(f"{size.place}: {size.path}", "axis", axis, ORDER.split("-"))
+    return {axis: _expression(size, names) for axis, size in field.items().items()}
 
 
 def _baseline(field: Field, knobs: Mapping[str, Sequence[Value]]) -> Configuration:

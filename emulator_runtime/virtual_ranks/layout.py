@@ -14,8 +14,10 @@ from emulator_runtime.domain.errors import InputError
 
 ORDER = "tp-cp-ep-dp-pp"
 """Megatron's."""
-_STAGES = "pp"
-_REST = "dp"
+STAGES = "pp"
+"""The axis of the pipeline's stages."""
+REST = "dp"
+"""The axis that has what is left, if it isn't named."""
 _PLACE = "--layout"
 
 
@@ -29,8 +31,8 @@ class Layout:
     def of_text(cls, text: str, order: str, world_size: int) -> Layout:
         """An axis that isn't named has size 1; dp, if it isn't named, has what is left. Raises InputError."""
         axes = order.split("-")
-        if len(set(axes)) < len(axes) or _STAGES not in axes or not all(axes):
-            raise InputError("--layout-order", f"must name each axis once, and {_STAGES} among them, not {order}")
+        if len(set(axes)) < len(axes) or STAGES not in axes or not all(axes):
+            raise InputError("--layout-order", f"must name each axis once, and {STAGES} among them, not {order}")
         sizes = dict.fromkeys(axes, 1)
         named = _sizes(text)
         for axis, size in named.items():
@@ -38,8 +40,8 @@ class Layout:
                 raise InputError(_PLACE, f"there is no axis {axis} in the order {order}")
             sizes[axis] = size
         product = prod(sizes.values())
-        if _REST in sizes and _REST not in named and world_size % product == 0:
-            sizes[_REST] = world_size // product
+        if REST in sizes and REST not in named and world_size % product == 0:
+            sizes[REST] = world_size // product
         if prod(sizes.values()) != world_size:
             spelled = " x ".join(f"{axis}={size}" for axis, size in sizes.items())
             raise InputError(_PLACE, f"{spelled} are {prod(sizes.values())} ranks, not {world_size} (--world-size)")
@@ -56,12 +58,12 @@ class Layout:
         """By the first rank of each pipeline stage, the ranks of that stage."""
         stages: dict[int, list[int]] = {}
         for rank in range(prod(self.sizes.values())):
-            stages.setdefault(self.place(rank)[_STAGES], []).append(rank)
+            stages.setdefault(self.place(rank)[STAGES], []).append(rank)
         return {ranks[0]: tuple(ranks) for ranks in stages.values()}
 
     def role(self, rank: int) -> str:
         """Such as "stage 3"."""
-        return f"stage {self.place(rank)[_STAGES]}" if self.sizes[_STAGES] > 1 else "all"
+        return f"stage {self.place(rank)[STAGES]}" if self.sizes[STAGES] > 1 else "all"
 
 
 def _sizes(text: str) -> dict[str, int]:

@@ -143,8 +143,9 @@ def test_a_job_of_virtual_ranks(tmp_path: Path) -> None:
         ("traced: min(microbatches,", "traced: min(microbatch,", "derived.traced: 'min(microbatch, 2 * pp)': there is no microb"),
         ("  traced: min", "  tp: min", "derived.tp: must have a name of letters, digits and _, which no knob or constant has"),
         ("  traced: min", "  gpu_type: min", "derived.gpu_type: must have a name"),
-        ("\nmicrobatches: microbatches\ntraced_microbatches: traced", "\nmicrobatches: many", "microbatches: 'many': there is no many"),
+        ("\nmicrobatches: microbatches\ntraced_microbatches: traced", "\nmicrobatches: many", "'many': there is no many"),
         ("\nmicrobatches: microbatches", "", "traced_microbatches: needs `microbatches`, those of a step"),
+        ("{tp: tp,", "{tensor: tp,", "recipe.yaml: layout.tensor: unknown axis 'tensor'"),
         ("{tp: tp,", "{tp: tensor,", "layout.tp: 'tensor': there is no tensor"),
         ("gpus: 8", "gpus: 8\ngpus_per_node: 0", "gpus_per_node: must be >= 1"),
     ],
@@ -159,10 +160,22 @@ def test_mistakes_in_a_job_of_virtual_ranks(tmp_path: Path, old: str, new: str, 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("min(microbatches, 2 * pp)", "2 * microbatches", "recipe.yaml: traced_microbatches: are 16 of 8 with tp 1, pp 1"),
-        ("min(microbatches, 2 * pp)", "1", r"at least 2 \(twice as many as stages\) or all 8, and are 1 with tp 1, pp 1"),
+        (
+            "min(microbatches, 2 * pp)",
+            "2 * microbatches",
+            "recipe.yaml: traced_microbatches: are 16 of 8 with tp 1, pp 1",
+        ),
+        (
+            "min(microbatches, 2 * pp)",
+            "1",
+            r"at least 2 \(twice as many as stages\) or all 8, and are 1 with tp 1, pp 1",
+        ),
         ("min(microbatches, 2 * pp)", "3 / 2", r"traced_microbatches: must be a whole number, and is 1\.5 with tp 1"),
-        ("microbatches: microbatches\ntraced_microbatches: traced", "microbatches: pp / 2", r"microbatches: must be a whole"),
+        (
+            "microbatches: microbatches\ntraced_microbatches: traced",
+            "microbatches: pp / 2",
+            r"microbatches: must be a whole",
+        ),
         ("batch * tp * pp // 8", "batch * tp * pp / 3", r"microbatches: must be a whole number, and is 21\.3333"),
     ],
 )
@@ -188,6 +201,87 @@ def test_all_microbatches_are_traced_unless_the_recipe_says_otherwise(tmp_path: 
     found = recipe(tmp_path, JOB.replace("traced_microbatches: traced\n", ""))
     *_, last = found.configurations()
     assert found.microbatch_counts(last) == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "gpus: 8",
+            "gpus: 12 - pp",
+            "recipe.yaml: layout: must divide 11, the number of GPUs, and tp 2 x pp 1 is 2 with tp 2",
+        ),
+        (
+            "{tp: tp, pp: pp}",
+            "{tp: tp, dp: 4, pp: pp}",
+            "layout: must be 8, the number of GPUs, and tp 1 x dp 4 x pp 1 is 4 with tp 1",
+        ),
+        ("{tp: tp,", "{tp: tp / 2,", "layout.tp: must be a whole number, and is 0.5 with tp 1"),
+        (
+            "gpus: 8",
+            "gpus: 8 * (tp - 1)",
+            "gpus: '8 * (tp - 1)' must be a number above 0, and is 0, in the configuration tp 1, pp 1",
+        ),
+        ("gpus: 8", "gpus: 8 * tp * 1000", "gpus: must be from 1 to 4096, not 8000 with tp 1"),
+        (
+            "layout: {tp: tp, pp: pp}",
+            "samples: pp - 1",
+            "samples: 'pp - 1' must be a number above 0, and is 0, in the configuration tp 1",
+        ),
+        ("gpus: 8\nlayout: {tp: tp, pp: pp}", "gpus: 65", "gpus: must be from 1 to 64, not 65 with tp 1"),
+        ("min(microbatches, 2 * pp)", "2 * pp - 1", "traced_microbatches: must be at least 2 "),
+        (
+            "{traced}",
+            "{odd}",
+            "derived.odd: 'tp / (pp - 1)' with pp 1, tp 1: division by zero, in the configuration tp 1, pp 1",
+        ),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said_before_anything_is(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    assert old in JOB
+    text = JOB.replace(old, new).replace("derived:\n", "derived:\n  odd: tp / (pp - 1)\n")
+    found = recipe(tmp_path, text)
+    with pytest.raises(EmuGpuError) as raised:
+        found.check(found.configurations())
+    assert problem in str(raised.value)
+
+
+def test_configurations_that_can_be_evaluated_are_no_error(tmp_path: Path) -> None:
+    for text in (RECIPE, JOB):
+        found = recipe(tmp_path, text)
+        found.check(found.configurations())
+
+
+def test_a_large_grid_is_checked_in_parts_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "".join(f", k{i}: [1, 2, 3, 4]" for i in range(6))
+    found = recipe(tmp_path, JOB.replace("pp: [1, 4]}", f"pp: [1, 4]{other}}}"))
+    checked: list[object] = []
+    monkeypatch.setattr(Recipe, "_check", lambda self, one: checked.append((one["tp"], one["pp"])))
+    found.check(found.configurations())
+    assert sorted(checked) == [(1, 1), (1, 4), (2, 1), (2, 4)], "of 16,384"
+
+
+def test_constraints_protect_derived_names(tmp_path: Path) -> None:
+    found = recipe(
+        tmp_path,
+        "command: run {tp} {pp} {m}\nknobs: {tp: [1, 2, 4, 8], pp: [1, 2, 4, 8], batch: [64]}\n"
+        "derived: {dp: 32 // (tp * pp), m: batch // dp}\nconstraints: [tp * pp <= 32, m < 64]\n",
+    )
+    configurations = list(found.configurations())
+    assert {(one["tp"], one["pp"]) for one in configurations} == {
+        (tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4, 8) if tp * pp < 32
+    }
+    found.check(configurations)
+
+
+def test_derived_names_that_nest_too_deeply_are_an_error(tmp_path: Path) -> None:
+    names = "\n".join(f"  d{i}: d{i - 1} + 1" for i in range(1, 400))
+    with pytest.raises(EmuGpuError, match=r"derived\.d\d+: 'd\d+ \+ 1': maximum recursion depth"):
+        list(
+            recipe(
+                tmp_path, f"command: run\nknobs: {{d0: [1]}}\nderived:\n{names}\nconstraints: [d399 > 0]"
+            ).configurations()
+        )
 
 
 BASELINE = "baseline: {dp: 2, batch: 32, again: '', amp: true, gpu_type: A100}\n"

@@ -220,6 +220,15 @@ def test_one_rank_of_several_that_is_out_of_memory(recipe: Path, capsys: pytest.
     assert "2 of 2 configurations: 2 out of memory" in capsys.readouterr().out
 
 
+def test_what_the_recipe_decides_is_wrong_before_anything_is_traced(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe.write_text(JOB.replace("[1, 2]", "[1, 3]"), encoding="utf-8")
+    assert main(["search", str(recipe)]) == 2
+    assert "layout: must divide 32, the number of GPUs, and tp 2 x pp 3 is 6 with pp 3" in capsys.readouterr().err
+    assert not Program.started
+
+
 HINT = b"set PYTORCH_CUDA_ALLOC_CONF if you run out of memory\n"
 
 
