@@ -41,11 +41,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from keyword import iskeyword
 from pathlib import Path
 
 from emugpu.prediction.inputs import prices_in, yaml_field
 from emugpu.prediction.virtual_trace import Job
-from emugpu.search.expressions import Expression, Value
+from emugpu.search.expressions import FUNCTIONS, Expression, Value
 from emulator_runtime.cuda.launch import devices_of
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from emulator_runtime.domain.json_document import Field
@@ -339,8 +340,10 @@ def _expression(field: Field, names: set[str]) -> Expression:
 def _derived(field: Field, names: set[str]) -> dict[str, Expression]:
     derived: dict[str, Expression] = {}
     for name, one in field.items().items():
-        if not name.isidentifier() or name in names or name == GPU_TYPE:
+        if not (name.isidentifier() and name.isascii()) or name in names or name == GPU_TYPE:
             raise one.error("must have a name of letters, digits and _, which no knob or constant has")
+        if iskeyword(name) or name in FUNCTIONS:
+            raise one.error(f"must have another name: {name} means something else in expressions")
         derived[name] = _expression(one, names | set(derived))
     return derived
 
@@ -361,7 +364,7 @@ def _baseline(field: Field, knobs: Mapping[str, Sequence[Value]]) -> Configurati
         if name == GPU_TYPE and name in given:
             value = gpu_spec(str(value), f"{field.place}: {field.path}").gpu_type
         if repr(value) not in map(repr, values):
-            raise field.error(f"{name} has no value {value}")
+            raise field.error(f"{name} has no value {value!r}")
         baseline[name] = value
     return baseline
 

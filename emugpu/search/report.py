@@ -27,6 +27,7 @@ def as_json(search: Search) -> str:
     """All that was evaluated, the best first, then what has no value."""
     best = search.best()
     pareto = {id(one) for one in front(search.recipe, search.found)}
+    baseline = None if search.recipe.baseline is None else key_of(search.recipe.baseline)
     others = [one for one in search.found.values() if one.outcome.sample_s is None]
     document = {
         "objective": search.recipe.objective,
@@ -45,7 +46,7 @@ def as_json(search: Search) -> str:
                 "bound": one.outcome.bound,
                 "step_seconds": dict(one.outcome.seconds),
                 "pareto": id(one) in pareto,
-                "baseline": one.configuration == search.recipe.baseline,
+                "baseline": key_of(one.configuration) == baseline,
             }
             for one in (*best, *others)
         ],

@@ -112,6 +112,15 @@ def test_the_best_and_a_baseline(
     ) == 1
 
 
+def test_true_is_no_baseline_where_one_is(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe.write_text(
+        "command: train {batch} good\nknobs: {batch: [1], a: [true, 1]}\nbaseline: {batch: 1, a: 1}\n", encoding="utf-8"
+    )
+    assert main(["search", str(recipe), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["evaluated"]
+    assert [type(one["configuration"]["a"]) for one in found if one["baseline"]] == [int]
+
+
 def test_the_baseline_is_evaluated_first(recipe: Path) -> None:
     recipe.write_text(RECIPE + BASELINE, encoding="utf-8")
     assert main(["search", str(recipe), "--budget", "1"]) == 0
