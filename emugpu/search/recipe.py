@@ -167,8 +167,9 @@ class Recipe:
             spelled = " x ".join(f"{axis} {size}" for axis, size in axes.items())
             wanted = f"be {gpus}" if REST in axes else f"divide {gpus}"
             raise self._wrong("layout", f"must {wanted}, the number of GPUs, and {spelled} is {ranks}", configuration)
-        if problem := _no_job(gpus, self.gpus_per_node if axes else None):
-            raise self._wrong("gpus", problem, configuration)
+        field, problem = _no_job(gpus, self.gpus_per_node if axes else None)
+        if problem:
+            raise self._wrong(field, problem, configuration)
         self.microbatch_counts(configuration)
         self.samples_in_step(configuration)
         try:
@@ -212,15 +213,18 @@ class _Values(dict[str, Value]):
 
 
 @lru_cache
-def _no_job(gpus: int, gpus_per_node: int | None) -> str:
-    """Why `emugpu trace` can't have so many GPUs; empty: it can. `gpus_per_node`: of virtual ranks; None: they aren't."""
+def _no_job(gpus: int, gpus_per_node: int | None) -> tuple[str, str]:
+    """Why `emugpu trace` can't have so many GPUs, and the field that says so; empty: it can. `gpus_per_node`: of virtual ranks;
+    None: they aren't."""
+    field = "gpus"
     try:
         if gpus_per_node is not None:
             Job(gpus, gpus_per_node, at_once=1)
+            field = "gpus_per_node"
         devices_of("A100", gpus if gpus_per_node is None else min(gpus, gpus_per_node), "")
     except InputError as error:
-        return _problem(error)
-    return ""
+        return field, _problem(error)
+    return "", ""
 
 
 def _with(error: InputError, configuration: Configuration) -> InputError:

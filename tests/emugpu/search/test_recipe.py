@@ -226,6 +226,7 @@ def test_all_microbatches_are_traced_unless_the_recipe_says_otherwise(tmp_path: 
             "gpus: 8 * (tp - 1)",
             "gpus: '8 * (tp - 1)' must be a number above 0, and is 0, in the configuration tp 1, pp 1",
         ),
+        ("gpus: 8", "gpus: 800\ngpus_per_node: 100", "gpus_per_node: must be from 1 to 64, not 100 with tp 1"),
         ("gpus: 8", "gpus: 8 * tp * 1000", "gpus: must be from 1 to 4096, not 8000 with tp 1"),
         (
             "layout: {tp: tp, pp: pp}",
