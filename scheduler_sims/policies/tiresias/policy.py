@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from emulator_runtime.domain.errors import InputError, UnknownNameError
 from scheduler_sims.interface.handed import Handed, taken
-from scheduler_sims.interface.plan import Plan
+from scheduler_sims.interface.plan import Allocation, Plan
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
 from scheduler_sims.policies.departures import Departures, Timeline
 from scheduler_sims.policies.placing import main_configuration
@@ -26,13 +26,15 @@ LIMITS = "3250/7200"
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """`ended`: service of the jobs that have ended, for a Gittins index without a file; `table`: made from some of them."""
+    """`ended`: service of the jobs that have ended, for a Gittins index without a file; `table`: made from some of them.
+    `starts`: of the plan."""
 
     lines: Lines | None
     queues: Queues
     ended: tuple[float, ...] = ()
     table: Table | None = None
     running: Handed[_Running] | None = None
+    starts: Mapping[str, Allocation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -131,6 +133,14 @@ def rules_of(name: str, limits: str, fidelity: str, *, by_gpus: bool = True, pro
     return Rules(values, by_gpus, promote, late=fidelity == "as_coded")
 
 
+def _waits_on(view: ClusterView, before: Mapping[str, Allocation], job_id: str, allocation: Allocation) -> bool:
+    """Whether this start, if it is among those of the plan before, still waits for jobs that are being stopped: its job changes
+    no queue meanwhile, and when one of them has stopped, the policy is asked again."""
+    repeated = before.get(job_id) == allocation and job_id not in view.changes and "retry" not in view.triggers
+    unchanged = view.changed_nodes is not None and view.changed_nodes.isdisjoint(task.node for task in allocation.tasks)
+    return repeated and unchanged
+
+
 _RankOf = Callable[[Bookkeeping, JobView], float]
 
 
@@ -159,9 +169,16 @@ def _plan(view: ClusterView, memory: _Memory, rules: Rules, rank_of: _RankOf, *,
         scan,
         "first of its queue among the jobs that fit",
         stopped=stopped,
-        wake_at_s=books.wake_at_s(stopped, scan.starts),
+        wake_at_s=books.wake_at_s(
+            stopped, [job for job, a in scan.starts.items() if not _waits_on(view, memory.starts, job, a)]
+        ),
         state=_Memory(
-            waiting.memory(), books.queues, memory.ended, memory.table, Handed([running]) if lasting else None
+            waiting.memory(),
+            books.queues,
+            memory.ended,
+            memory.table,
+            Handed([running]) if lasting else None,
+            scan.starts,
         ),
     )
 

@@ -73,3 +73,15 @@ def test_standings_are_those_of_a_map_and_earlier_ones_stay_as_they_were():
         if number % 100 == 0:
             earlier.append((now, dict(expected)))
     assert all(list(kept.items()) == list(then.items()) for kept, then in earlier)
+
+
+def test_a_start_that_waits_for_a_long_step_wakes_nobody(simulate):
+    """Its job reached the limit of its queue while it was stopped, so that it would be demoted as soon as it runs."""
+    jobs = [
+        Job("a", gpu_s=36, steps=2, submit_s=23.0),
+        Job("b", gpu_s=19, gpus=2, steps=4, submit_s=2.0),
+        Job("c", gpu_s=31, gpus=2, steps=2, submit_s=21.0),
+    ]
+    run = simulate(resolve_policy("tiresias:limits=10/30")[1], [Node("n", gpus=2, cpus=8)], jobs)
+    assert len(run.records) == 3
+    assert run.loop.decisions < 30
