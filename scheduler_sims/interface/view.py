@@ -169,13 +169,17 @@ class ClusterView:
             return [self.jobs[job_id] for job_id in self.held]
         return [job for job in self.jobs.values() if job.holds_resources]
 
-    def news_of(self, job_id: str, allocation: Allocation) -> bool:
-        """Whether the job or one of the nodes of `allocation` has changed since the last plan. If that plan gave it this
-        allocation and it hasn't been carried out yet, another try is in vain otherwise: what it waits for isn't free yet. Where
-        decisions take time, it may be free once this one takes effect, so that each try counts."""
-        if self.costs.decide_s > 0 or self.changed_nodes is None or job_id in self.changes or "retry" in self.triggers:
+    def has_changed(self, job_id: str, allocation: Allocation) -> bool:
+        """Whether the job or one of the nodes of `allocation` has changed since the last plan; true where that isn't known."""
+        if self.changed_nodes is None or job_id in self.changes or "retry" in self.triggers:
             return True
-        return any(task.node in self.changed_nodes for task in allocation.tasks)
+        return not self.changed_nodes.isdisjoint(allocation.nodes)
+
+    def news_of(self, job_id: str, allocation: Allocation) -> bool:
+        """Whether it is worth another try to give the job this allocation, which the last plan gave it and which hasn't been
+        carried out yet: in vain if nothing has changed, since what it waits for isn't free yet. Where decisions take time, it may
+        be free once this one takes effect, so that each try counts."""
+        return self.costs.decide_s > 0 or self.has_changed(job_id, allocation)
 
     def attained_gpu_s(self, job: JobView) -> float:
         """Attained service until now in GPU-seconds, over all GPU types (Tiresias, NSDI 2019)."""

@@ -178,7 +178,7 @@ class Servers:
                 yield demand
 
     def with_gpus(self, demand: Demand) -> Iterator[Server]:
-        """The servers with enough free GPUs."""
+        """The servers with enough free GPUs, in the order of nodes."""
         return (server for server in self.all if server.free_gpus >= demand.gpus)
 
     def fullest_first(self, demand: Demand) -> Iterator[Server]:

@@ -133,14 +133,6 @@ def rules_of(name: str, limits: str, fidelity: str, *, by_gpus: bool = True, pro
     return Rules(values, by_gpus, promote, late=fidelity == "as_coded")
 
 
-def _waits_on(view: ClusterView, before: Mapping[str, Allocation], job_id: str, allocation: Allocation) -> bool:
-    """Whether this start, if it is among those of the plan before, still waits for jobs that are being stopped: its job changes
-    no queue meanwhile, and when one of them has stopped, the policy is asked again."""
-    repeated = before.get(job_id) == allocation and job_id not in view.changes and "retry" not in view.triggers
-    unchanged = view.changed_nodes is not None and view.changed_nodes.isdisjoint(task.node for task in allocation.tasks)
-    return repeated and unchanged
-
-
 _RankOf = Callable[[Bookkeeping, JobView], float]
 
 
@@ -163,15 +155,15 @@ def _plan(view: ClusterView, memory: _Memory, rules: Rules, rank_of: _RankOf, *,
     scan = waiting.scan(lambda job: room.place(main_configuration(view, job), waiting.rank(job)))
     room.finish()
     stopped = {job.job_id: "stopped: a job of an earlier queue or place needs its devices" for job in room.stopped}
+    # A start of the plan before that waits for jobs to stop: its job changes no queue meanwhile, and then there is another plan.
+    starting = [job for job, a in scan.starts.items() if memory.starts.get(job) != a or view.has_changed(job, a)]
     return answer(
         view,
         waiting,
         scan,
         "first of its queue among the jobs that fit",
         stopped=stopped,
-        wake_at_s=books.wake_at_s(
-            stopped, [job for job, a in scan.starts.items() if not _waits_on(view, memory.starts, job, a)]
-        ),
+        wake_at_s=books.wake_at_s(stopped, starting),
         state=_Memory(
             waiting.memory(),
             books.queues,
