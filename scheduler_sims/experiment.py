@@ -19,6 +19,7 @@ from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
 from scheduler_sims.inputs.fit import Remedy, check_fits
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload, load_workload
+from scheduler_sims.interface.costs import SLOTS
 from scheduler_sims.interface.estimates import Estimates, parse_estimates
 from scheduler_sims.loop.scheduler_loop import SchedulerLoop
 from scheduler_sims.loop.strategies import Explain, Listeners, Progress
@@ -106,7 +107,12 @@ class Experiment:
             "seed": self.known[1],
             **({"failures": str(self.spec.failures)} if self.spec.failures else {}),
             **({"services": self._services_described()} if self.services else {}),
-            "costs": {name: f"{value:g} s" for name, value in asdict(self.spec.costs).items() if value} or "none",
+            "costs": {
+                name: f"{value:g}{'' if name in SLOTS else ' s'}"
+                for name, value in asdict(self.spec.costs).items()
+                if value
+            }
+            or "none",
         }
 
     def _services_described(self) -> str:

@@ -14,6 +14,7 @@ from cluster_harness.offline.image_archive import ImageSpec, write_image
 from cluster_harness.offline.node_rootfs import debian_rootfs
 from cluster_harness.shell import BUILD_TIMEOUT_S, Shell
 from cluster_harness.steps import Steps
+from emulator_runtime.domain.errors import ClusterError
 
 PACKAGES = ("deviceplugin", "emugpu", "emulator_runtime", "operators", "sharing_manager")
 """Our Python packages in the product's image."""
@@ -66,7 +67,8 @@ class ImageAssembly:
         scripts = [self.checkout / "images/assemble", folder / "packages"]
         scripts += [folder / "finish", folder / "python"] if name == "emugpu" else []
         scripts += [folder / "requirements.txt"] if name == "emugpu-torch" else []
-        key = content_key(*scripts, versions.DEBIAN_SUITE, *wanted)
+        compiled = ["byte code"] if name == "emugpu-torch" else []  # the images before had none
+        key = content_key(*scripts, versions.DEBIAN_SUITE, *wanted, *compiled)
 
         def make(path: Path) -> None:
             rootfs = debian_rootfs(self.cache, self.shell, self.steps)
@@ -98,11 +100,13 @@ class ImageAssembly:
             (programs / name).symlink_to("/usr/bin/python3.11")
         (programs / "torchrun").write_text(_TORCHRUN, encoding="ascii")
         (programs / "torchrun").chmod(0o755)
-        compiling = ("-m", "compileall", "-q", "-j0", "--invalidation-mode", "unchecked-hash")
-        self.shell.attempt(
+        compiling = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+        compiled = self.shell.attempt(
             *("chroot", root, "/usr/bin/python3.11", "-IS", *compiling, "/usr/lib/python3.11", f"/{TORCH_PLACE}"),
             timeout_s=BUILD_TIMEOUT_S,
-        )  # some packages contain files that aren't meant for this Python
+        )  # some packages contain files that aren't meant for this Python, so the exit status says nothing
+        if not any((root / TORCH_PLACE / "torch/__pycache__").glob("__init__.*.pyc")):
+            raise ClusterError(f"can't compile PyTorch's modules for the image: {compiled.stderr.strip()[-500:]}")
 
     def _requirements(self, *names: str) -> list[str]:
         script = self.checkout / "images/emugpu/requirements.py"

@@ -118,7 +118,8 @@ class Comparison:
     def _measured(self, experiment: Experiment, state: ClusterState) -> ClusterCosts:
         gather_s = max(experiment.spec.costs.coalesce_s, GATHER_S)
         if self.calibration is None:
-            probes = probe_jobs(state.spec)
+            programs = (job.program for job in experiment.workload.jobs if job.program is not None)
+            probes = probe_jobs(state.spec, next((program.image for program in programs), ""))
             jobs = sum(len(probe.jobs) for probe in probes.values())
             reporter = self._reporter.begin(Step(Stage.CALIBRATING, "", 1, jobs))
             self.calibration = self._executor.calibrate(probes, gather_s, reporter)

@@ -48,6 +48,16 @@ class HostShare(Generic[K]):
             done.append(heapq.heappop(self._work)[2])
         return done
 
+    def discard(self, now_ns: int, key: K) -> bool:
+        """Ends a piece before it is done; returns whether it was there. `now_ns` is at most `next_ns()`."""
+        self._advance(now_ns)
+        left = [piece for piece in self._work if piece[2] != key]
+        found = len(left) < len(self._work)
+        if found:
+            heapq.heapify(left)
+            self._work = left
+        return found
+
     def _advance(self, now_ns: int) -> None:
         if self._work:
             speed, whole = self._speed()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator_runtime.domain.job import JobSpec
 from emulator_runtime.domain.step import StepTimes
@@ -73,28 +73,41 @@ class _StopDelivery:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _HostWork:
-    """Work of the machines: the start of one task of a run, or its end, after which the loop receives `event`."""
+    """Work of the machines: the start of one task of a run, its end, after which the loop receives `event`, or what its
+    `program` does before its first step."""
 
     job_id: str
     task: int
     event: Event | None = None
+    program: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _HostDone:
-    """The machines have done some work, unless more work has come since this was the `number`th forecast."""
+    """The machines have done some work (of programs), unless more of it has come since this was the `number`th forecast."""
 
     number: int
+    program: bool
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A run whose start the machines have not carried out: tasks to start, and a stop that has reached it meanwhile."""
+    """A run whose start the machines have not carried out: tasks to start, what its program does then, and a stop that has
+    reached it meanwhile."""
 
     start: Start
     sharing: Mapping[str, str]
     tasks: int
+    program_ns: int = 0
     stop: _StopDelivery | None = None
+
+
+@dataclass(slots=True)
+class _Machines:
+    """Work that shares the machines; `forecasts`: how often it was computed when the next piece is done."""
+
+    share: HostShare[tuple[_HostWork, int]]
+    forecasts: int = 0
 
 
 _Entry = Event | _Run | _StopDelivery | _HostWork | _HostDone | NodeTurn | Checkpoint
@@ -120,9 +133,9 @@ class SimulatedCluster:
         self._stops = StopQueue(costs)
         self._finish_ns = to_ns(costs.finish_s)
         self._now_ns = 0
-        self._host = HostShare[tuple[_HostWork, int]](costs.host_slots) if costs.host_slots else None
+        self._host = _machines(costs.host_slots)
+        self._programs = _machines(costs.program_slots)
         self._pending: dict[str, _Pending] = {}
-        self._forecasts = 0
         self._heap: list[tuple[tuple[int, int, int], int, _Entry]] = []
         self._runs: dict[str, _Run] = {}
         self._shared = SharedRuns(truth.cluster.resources)
@@ -168,18 +181,40 @@ class SimulatedCluster:
     def start(self, start: Start) -> None:
         sharing = self.capabilities.modes_of(start.allocation)
         number = self._next_number()
-        times = self._truth.step_times(start.job, start.allocation, start.samples.steps)
-        run = _Run(start.job, times, start.steps_done, _LATER_NS, number, times.steps, number)
+        times = self._times(start.job, start.allocation, start.samples.steps)
+        run = _Run(start.job, self._without_program(times), start.steps_done, _LATER_NS, number, times.steps, number)
         self._runs[start.job.job_id] = run
         if self._outages:
             run.allocation, run.kept = start.allocation, run.first
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        if self._host is None or start.at_ns < 0:
+        program_ns = times.start_ns - run.times.start_ns
+        tasks = len(start.allocation.tasks) if self._host is not None and start.at_ns >= 0 else 0
+        if not tasks and not program_ns:
             self._begin(run, self._starts.begin_ns(start), start, sharing)
             return
-        self._pending[start.job.job_id] = _Pending(start, sharing, len(start.allocation.tasks))
+        self._pending[start.job.job_id] = pending = _Pending(start, sharing, tasks, program_ns)
+        if not tasks:
+            self._begin_program(run, self._starts.begin_ns(start), pending)
+            return
         for task, turn_ns in enumerate(self._starts.turns_ns(start)):
             heapq.heappush(self._heap, ((turn_ns, _HOST, run.job.row), number, _HostWork(run.job.job_id, task)))
+
+    def _times(self, job: JobSpec, allocation: Allocation, steps: int) -> StepTimes:
+        """When steps end; before the first one of a program lies what its start takes on this cluster, too."""
+        times = self._truth.step_times(job, allocation, steps)
+        if job.program is None or not self._costs.program_start_s:
+            return times
+        return replace(times, start_ns=times.start_ns + to_ns(self._costs.program_start_s))
+
+    def _without_program(self, times: StepTimes) -> StepTimes:
+        """The times without what a program does before its first step, where that is work which shares the machines."""
+        return replace(times, start_ns=0) if self._programs is not None and times.start_ns else times
+
+    def _begin_program(self, run: _Run, at_ns: int, pending: _Pending) -> None:
+        """The program of a run begins, and with it its first step after `program_ns` or more."""
+        pending.tasks = 1
+        work = _HostWork(run.job.job_id, 0, program=True)
+        heapq.heappush(self._heap, ((at_ns, _HOST, run.job.row), run.born, work))
 
     def _begin(self, run: _Run, begin_ns: int, start: Start, sharing: Mapping[str, str]) -> None:
         """The first step of a run begins at `begin_ns`."""
@@ -194,19 +229,24 @@ class SimulatedCluster:
 
     def _work(self, work: _HostWork | _HostDone, number: int, now_ns: int) -> None:
         """The machines begin a piece of work, or have done some, if that is still so."""
-        assert self._host is not None
-        if isinstance(work, _HostDone) and work.number == self._forecasts:
+        machines = self._programs if work.program else self._host
+        assert machines is not None
+        if isinstance(work, _HostDone) and work.number == machines.forecasts:
             self._advance(now_ns)
-            for done, its_number in self._host.take(now_ns):
+            for done, its_number in machines.share.take(now_ns):
                 self._worked(done, its_number)
         elif isinstance(work, _HostWork) and self._of(work, number) is not None:
             self._advance(now_ns)
-            self._host.add(now_ns, (work, number), self._work_ns(work))
+            machines.share.add(now_ns, (work, number), self._work_ns(work))
         else:
             return
-        self._forecasts += 1
-        if (due_ns := self._host.next_ns()) is not None:
-            heapq.heappush(self._heap, ((due_ns, _HOST, -1), self._forecasts, _HostDone(self._forecasts)))
+        self._forecast(machines, program=work.program)
+
+    def _forecast(self, machines: _Machines, *, program: bool) -> None:
+        machines.forecasts += 1
+        if (due_ns := machines.share.next_ns()) is not None:
+            done = _HostDone(machines.forecasts, program)
+            heapq.heappush(self._heap, ((due_ns, _HOST, -2 if program else -1), machines.forecasts, done))
 
     def _of(self, work: _HostWork, number: int) -> _Run | None:
         """The run that the work belongs to, if it still does."""
@@ -218,8 +258,10 @@ class SimulatedCluster:
     def _work_ns(self, work: _HostWork) -> int:
         if work.event is not None:
             return to_ns(self._costs.finish_s)
-        resumed = self._pending[work.job_id].start.steps_done > 0
-        return to_ns(self._costs.start_s) + (to_ns(self._costs.restore_s) if resumed else 0)
+        pending = self._pending[work.job_id]
+        if work.program:
+            return pending.program_ns
+        return to_ns(self._costs.start_s) + (to_ns(self._costs.restore_s) if pending.start.steps_done > 0 else 0)
 
     def _worked(self, work: _HostWork, number: int) -> None:
         run = self._of(work, number)
@@ -231,11 +273,16 @@ class SimulatedCluster:
             return
         pending = self._pending[work.job_id]
         pending.tasks -= 1
-        if pending.tasks == 0:
-            del self._pending[work.job_id]
-            self._begin(run, self._now_ns + to_ns(self._costs.warm_up_s), pending.start, pending.sharing)
-            if pending.stop is not None:
-                self._deliver_stop(pending.stop, run.born)
+        if pending.tasks:
+            return
+        begin_ns = self._now_ns + (0 if work.program else to_ns(self._costs.warm_up_s))
+        if pending.program_ns and not work.program:
+            self._begin_program(run, begin_ns, pending)
+            return
+        del self._pending[work.job_id]
+        self._begin(run, begin_ns, pending.start, pending.sharing)
+        if pending.stop is not None:
+            self._deliver_stop(pending.stop, run.born)
 
     def stop(self, job_id: str, others: int = 0) -> None:
         run = self._runs.get(job_id)
@@ -275,10 +322,17 @@ class SimulatedCluster:
 
     def _stop_program(self, run: _Run) -> None:
         """A program ends at once, in the middle of a step."""
-        self._pending.pop(run.job.job_id, None)
+        self._not_begun(run)
         run.last = self.steps_done(run.job.job_id)
         run.number = run.born = self._next_number()
         self._push(run, self._now_ns + run.release_ns, Happening.STOPPED, _kept(run.job, run.last))
+
+    def _not_begun(self, run: _Run) -> None:
+        """A run won't get to its first step, if it has not yet; what its program was doing ends."""
+        if self._pending.pop(run.job.job_id, None) is not None and self._programs is not None:
+            work = _HostWork(run.job.job_id, 0, program=True)
+            if self._programs.share.discard(self._now_ns, (work, run.born)):
+                self._forecast(self._programs, program=True)
 
     # --- nodes that go away ---------------------------------------------------------------------------------------------
 
@@ -307,7 +361,7 @@ class SimulatedCluster:
             return
         assert run.allocation is not None
         kept, lost_ns = _kept(job, run.kept), max(0, now_ns - run.kept_ns) if job.job_id not in self._pending else 0
-        self._pending.pop(job.job_id, None)
+        self._not_begun(run)
         if job.job_id in self._shared:
             self._shared.leave(job.job_id, now_ns)
         run.asked, run.number = True, self._next_number()
@@ -333,12 +387,14 @@ class SimulatedCluster:
         if run is None or run.asked:
             return
         if job_id in self._shared:
-            self._shared.resize(job_id, self._truth.step_times(run.job, allocation, run.times.steps), self._now_ns)
+            times = self._without_program(self._times(run.job, allocation, run.times.steps))
+            self._shared.resize(job_id, times, self._now_ns)
             return
         if job_id in self._pending:
-            run.times = self._truth.step_times(run.job, allocation, run.times.steps)
+            run.times = self._without_program(self._times(run.job, allocation, run.times.steps))
             return
-        times, count = self._truth.step_times(run.job, allocation, run.times.steps), self._issued(run)
+        times = self._without_program(self._times(run.job, allocation, run.times.steps))
+        count = self._issued(run)
         if times == run.times or run.first + count == run.times.steps:
             return
         if self._now_ns >= run.begin_ns and (count or not run.lease_end_ns):
@@ -460,6 +516,10 @@ class SimulatedCluster:
             if event.job_id in self._shared:
                 self._shared.leave(event.job_id, event.at_ns)
         return True
+
+
+def _machines(slots: float) -> _Machines | None:
+    return _Machines(HostShare(slots)) if slots else None
 
 
 def _kept(job: JobSpec, steps_done: int) -> int:

@@ -228,7 +228,8 @@ def _costs(document: object, place: str) -> ClusterCosts:
     fields = mapping_of(document, place, COST_NAMES)
     costs = ClusterCosts(**{name: number_of(fields, name, place, default=0.0) for name in fields})
     if problem := costs.problem():
-        raise InputError(f"{place}.host_slots", problem)
+        name, text = problem
+        raise InputError(f"{place}.{name}", text)
     return costs
 
 

@@ -52,14 +52,23 @@ class ClusterCosts:
 
     Example: start_s 2, host_slots 1.5: the first steps of three jobs started at once begin after 4 s.
     """
+    program_start_s: float = 0.0
+    """Added to each start of a program, beside `start_s` of its profile: its image, and what starts it in its container. Only
+    simulated."""
+    program_slots: float = 0.0
+    """How many programs that are starting (imports, building the model: `start_s` of their profiles) the machines carry out at
+    full speed, a number and not seconds: about the cores that they have in common. More of them share the machines equally.
+    0: any number. Only simulated: on a cluster programs do so by themselves."""
 
-    def problem(self) -> str:
-        """What is wrong with `host_slots`, and the fix; empty if nothing is."""
-        if 0 < self.host_slots < 1:
-            return f"must be 0 (any number) or at least 1, not {self.host_slots:g}"
+    def problem(self) -> tuple[str, str] | None:
+        """The name of a number of slots with which something is wrong, and what, with the fix."""
+        for name in SLOTS:
+            if 0 < (slots := getattr(self, name)) < 1:
+                return name, f"must be 0 (any number) or at least 1, not {slots:g}"
         if self.host_slots and self.shared_start_s:
-            return "can't stand beside shared_start_s: both say how starts share the machines; leave one of them out"
-        return ""
+            both = "both say how starts share the machines; leave one of them out"
+            return "host_slots", f"can't stand beside shared_start_s: {both}"
+        return None
 
     def begin_s(self, *, resumed: bool) -> float:
         """From the start action until the first step begins, if no other start is served first."""
@@ -70,4 +79,6 @@ class ClusterCosts:
         return self.checkpoint_s + self.stop_s
 
 
+SLOTS = ("host_slots", "program_slots")
+"""The costs that are numbers; all others are seconds."""
 COST_NAMES = tuple(f.name for f in fields(ClusterCosts))

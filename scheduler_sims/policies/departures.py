@@ -5,10 +5,10 @@ Policies that preempt hand these books on from plan to plan, and bring them up t
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator
 from math import inf
+from operator import itemgetter
 
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import Allocation, TaskPlacement
@@ -18,18 +18,49 @@ from scheduler_sims.policies.placing import FreeSpace
 Key = tuple[float, float, float]
 """Sort key of a running job: rank, submit time, row. The largest key stops first."""
 
-LAST = (inf, inf, inf)
+FIRST, LAST = (-inf, -inf, -inf), (inf, inf, inf)
 
 
-@dataclass(slots=True)
 class Hope:
-    """The nodes where a configuration may get room by stopping jobs with a key above `limit`, or a larger one: those where it was
-    not in vain, and those where jobs were added or capacity was released since. Two counts say up to where that is known."""
+    """Where a configuration may get room by stopping jobs: it is in vain on a node where it was with the same limit or a smaller
+    one, until a job is added there or capacity is released. `added`, `freed`: up to where that is known."""
 
-    limit: Key
-    nodes: set[str]
-    added: int
-    freed: int
+    __slots__ = ("_failed", "_open", "_ordered", "added", "freed")
+
+    def __init__(self) -> None:
+        self.added = self.freed = 0
+        self._open: set[str] = set()
+        self._failed: dict[str, Key] = {}
+        """The smallest limit with which it was in vain, by node."""
+        self._ordered: list[tuple[Key, str]] = []
+        """The same in order of the limits."""
+
+    def renew(self, nodes: Iterable[str]) -> None:
+        """Something has happened on these nodes."""
+        for node in nodes:
+            if node not in self._open:
+                self._open.add(node)
+                self._forget(node)
+
+    def nodes(self, limit: Key) -> set[str]:
+        """Those where it may get room by stopping jobs with a key above `limit`."""
+        at = bisect_right(self._ordered, limit, key=_limit)
+        return self._open if at == len(self._ordered) else self._open.union(node for _, node in self._ordered[at:])
+
+    def fail(self, node: str, limit: Key) -> None:
+        """It was in vain there with this limit."""
+        if node not in self._failed or limit < self._failed[node]:
+            self._open.discard(node)
+            self._forget(node)
+            self._failed[node] = limit
+            insort(self._ordered, (limit, node))
+
+    def _forget(self, node: str) -> None:
+        if (limit := self._failed.pop(node, None)) is not None:
+            del self._ordered[bisect_left(self._ordered, (limit, node))]
+
+
+_limit = itemgetter(0)
 
 
 class Departures:
@@ -50,7 +81,7 @@ class Departures:
         self.failed: dict[Configuration, tuple[float, int, int, FreeSpace]] = {}
         """For a configuration without room: the rank above which jobs would have been preempted, the versions of this object
         and of the free space, and that space."""
-        self.hopes: dict[tuple[Configuration, bool], Hope] = {}
+        self.hopes: dict[Configuration, Hope] = {}
         self.added: list[str] = []
         """The nodes of all jobs that were added, in order."""
         self.space: FreeSpace | None = None
@@ -146,8 +177,8 @@ class Departures:
         on_node = self._tasks[node]
         return [task for job in jobs for task in on_node[job.job_id]]
 
-    def nodes(self) -> Iterable[str]:
-        """All nodes where a job may leave."""
+    def nodes(self) -> Collection[str]:
+        """All nodes where a job may leave, or might before."""
         return self._on_node.keys()
 
     def devices(self, node: str) -> int:

@@ -15,11 +15,11 @@ from math import inf
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import JobView
-from scheduler_sims.policies.departures import LAST, Departures, Hope, Key, held, leaves, position
+from scheduler_sims.policies.departures import FIRST, LAST, Departures, Hope, Key, held, leaves, position
 from scheduler_sims.policies.placing import FreeSpace
 
-_FEW = 12
-"""So many nodes are sorted faster than all running jobs are walked over."""
+_PART = 3
+"""Of the nodes with running jobs: fewer than one in so many are few."""
 _LONG = 20_000
 """Of a list of additions and releases, which is then begun anew."""
 
@@ -66,6 +66,8 @@ class Room:
         self._refined: list[str] = []
         """The jobs of which `departures` doesn't have these keys yet."""
         self._gone: list[tuple[JobView, float]] = []
+        self._gone_from: dict[str, list[tuple[float, int, int]]] = {}
+        """By node: the places, in order of submission, of those jobs."""
         self.stopped: list[JobView] = []
 
     def finish(self) -> None:
@@ -73,6 +75,7 @@ class Room:
         for job, rank in self._gone:
             self._departures.put(job, rank)
         self._gone.clear()
+        self._gone_from.clear()
 
     def rank(self, job_id: str) -> float:
         """The exact rank of a job in `stopped`."""
@@ -115,31 +118,33 @@ class Room:
         Nodes are looked at in order of the key of their first job to stop, so that most are never looked at.
         """
         best: tuple[str, list[JobView]] | None = None
-        seen: set[str] = set()
-        hope = self._hope(configuration, limit)
-        if not hope.nodes:
+        hope, first_limit = self._hope(configuration), limit
+        nodes = hope.nodes(limit).copy()
+        if not nodes:
             return None
-        for node in self._nodes_left(configuration, hope.nodes):
-            seen.add(node)
+        for node in self._nodes_left(configuration, nodes):
+            nodes.discard(node)
             if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
                 best, limit = self._first_of(configuration, node, leaving, limit)
                 if limit == LAST:
                     return best
         if limit[0] == inf:
             return best
-        for node in self._by_key(hope.nodes, limit):
-            if node not in seen:
-                seen.add(node)
-                if limit != hope.limit and ((top := self._departures.top(node)) is None or top <= limit):
-                    break  # only a cheaper node could replace the best one
-                if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
-                    best, limit = self._first_of(configuration, node, leaving, limit)
+        for node in self._by_key(nodes, limit):
+            nodes.discard(node)
+            if limit != first_limit and ((top := self._departures.top(node)) is None or top <= limit):
+                break  # only a cheaper node could replace the best one
+            if (leaving := self._leaving(configuration, node, limit, hope)) is not None:
+                best, limit = self._first_of(configuration, node, leaving, limit)
         return best
 
     def _by_key(self, nodes: set[str], limit: Key) -> Iterator[str]:
-        """Those of the nodes that have a job with a key above `limit`, in order of their largest key, the largest first."""
+        """Those of the nodes that have a job with a key above `limit`, in order of their largest key, the largest first.
+
+        Few nodes are sorted. Of many, one of the first will do, and the jobs in order of their keys lead there.
+        """
         departures = self._departures
-        if len(nodes) <= _FEW:
+        if _PART * len(nodes) < len(departures.nodes()):
             keys = [(top, node) for node in nodes if (top := departures.top(node)) is not None and top > limit]
             yield from [node for _, node in sorted(keys, reverse=True)]
             return
@@ -150,15 +155,15 @@ class Room:
                 if task.node in nodes:
                     yield task.node
 
-    def _hope(self, configuration: Configuration, limit: Key) -> Hope:
+    def _hope(self, configuration: Configuration) -> Hope:
         departures, freed = self._departures, self._space.freed
-        key = (configuration, limit[0] == inf)
-        hope = departures.hopes.get(key)
-        if hope is None or limit < hope.limit:
-            hope = departures.hopes[key] = Hope(limit, set(departures.nodes()), 0, 0)
+        hope = departures.hopes.get(configuration)
+        if hope is None:
+            hope = departures.hopes[configuration] = Hope()
+            hope.renew(departures.nodes())
         else:
-            hope.nodes.update(departures.added[hope.added :], freed[hope.freed :])
-        hope.added, hope.freed, hope.limit = len(departures.added), len(freed), limit
+            hope.renew((*departures.added[hope.added :], *freed[hope.freed :]))
+        hope.added, hope.freed = len(departures.added), len(freed)
         return hope
 
     def _nodes_left(self, configuration: Configuration, among: set[str]) -> list[str]:
@@ -173,8 +178,10 @@ class Room:
 
     def _first(self, node: str) -> tuple[float, int, int]:
         """The tie-break of nodes: the first job there in order of submission, and the position of the node in it."""
-        first = self._departures.first(node)
-        gone = [position(job, node) for job, _ in self._gone if node in held(job).nodes]
+        first, gone = self._departures.first(node), self._gone_from.get(node)
+        if gone is None:
+            assert first is not None
+            return first
         return min(gone if first is None else [first, *gone])
 
     def _first_of(
@@ -199,11 +206,11 @@ class Room:
         self, configuration: Configuration, node: str, limit: Key, hope: Hope | None = None
     ) -> list[JobView] | None:
         """The jobs on `node`, all with a key above `limit`, that must leave for `configuration`; None if that isn't enough.
-        Then there is no hope for the node until something happens there."""
+        Then it is in vain there until something happens on the node."""
         fits = self._space.may_fit(configuration, node, self._departures.devices(node))
         leaving = self._enough_above(configuration, node, limit) if fits else None
-        if hope is not None and leaving is None and (not fits or limit == hope.limit):
-            hope.nodes.discard(node)
+        if hope is not None and leaving is None:
+            hope.fail(node, limit if fits else FIRST)
         return leaving
 
     def _enough_above(self, configuration: Configuration, node: str, limit: Key) -> list[JobView] | None:
@@ -284,6 +291,8 @@ class Room:
         for job in leaving:
             self._space.release(held(job))
             self._gone.append((job, self._key(job)[0]))
+            for node in dict.fromkeys(held(job).nodes):
+                self._gone_from.setdefault(node, []).append(position(job, node))
             self._departures.drop(job.job_id)
             if not leaves(job):
                 self.stopped.append(job)

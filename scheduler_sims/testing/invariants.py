@@ -42,13 +42,15 @@ _SLACK_S = 1e-6
 class Terms:
     """The clusters and workloads of the check. `gpus`: numbers of GPUs that jobs ask for; `gangs`: some of them on two nodes.
 
-    `nodes`: GPUs of each node. `sharing`: how jobs share devices.
+    `nodes`: GPUs of each node. `memory_gib`: of its devices, in turn; with several, jobs of one GPU ask for what some devices have.
+    `sharing`: how jobs share devices.
     """
 
     jobs: int = 20
     gpus: tuple[int, ...] = (1, 1, 2, 4)
     gangs: bool = True
     nodes: tuple[int, ...] = (4, 4, 2)
+    memory_gib: tuple[int, ...] = (16,)
     sharing: str = "exclusive"
 
 
@@ -196,12 +198,13 @@ def _play(policy: Policy, terms: Terms, seed: int, *, shuffled: bool = False) ->
 
 
 def _nodes(terms: Terms) -> ClusterSpec:
+    memories = terms.memory_gib * max(terms.nodes)
     nodes = [
         NodeSpec(
             f"node-{number}",
             gpus * 4_000,
             gpus * 32 * GIB,
-            tuple(Device(f"node-{number}", index, "Tesla-T4", 16 * GIB) for index in range(gpus)),
+            tuple(Device(f"node-{number}", i, "Tesla-T4", memory * GIB) for i, memory in zip(range(gpus), memories)),
             sharing=terms.sharing,
         )
         for number, gpus in enumerate(terms.nodes)
@@ -218,7 +221,14 @@ def _jobs(terms: Terms, seed: int) -> tuple[JobSpec, ...]:
         gpus = random.choice(terms.gpus)
         tasks = 2 if terms.gangs and gpus > 1 and random.random() < 0.4 else 1
         steps = random.choice([20, 40, round(8 * 100 ** random.random())])
-        wanted = Configuration("gpu", gpus // tasks, 1000 * gpus // tasks, min_tasks=tasks, max_tasks=tasks)
+        several = len(terms.memory_gib) > 1
+        memory = 0 if not several else random.choice(terms.memory_gib) if gpus == 1 else min(terms.memory_gib)
+        wanted = Configuration(
+            *("gpu", gpus // tasks, 1000 * gpus // tasks),
+            device_memory_bytes=memory * GIB * 9 // 10,  # a context takes some of it
+            min_tasks=tasks,
+            max_tasks=tasks,
+        )
         work = {"gpu": TimedWork(steps * _STEP_S)}
         jobs.append(JobSpec(f"job-{row}", random.choice("ab"), to_s(round(at_s * 1e9)), steps, (wanted,), work, row))
     return tuple(jobs)

@@ -93,6 +93,8 @@ class Assembly:
 
     installed: dict[str, list[str]] = field(default_factory=dict)
     chroots: int = 0
+    compiles: bool = True
+    """Whether Python in a chroot can compile modules."""
 
 
 @pytest.fixture
@@ -103,7 +105,13 @@ def assembly(tmp_path: Path, machine, monkeypatch: pytest.MonkeyPatch) -> Assemb
     (rootfs / "etc").mkdir()
     monkeypatch.setattr(image_assembly, "debian_rootfs", lambda *_: rootfs)
 
-    def chroot(_words: list[str], _stdin: str) -> str:
+    def chroot(words: list[str], _stdin: str) -> str:
+        if "compileall" in words:
+            if done.compiles:
+                code = Path(words[1]) / "opt/torch/torch/__pycache__/__init__.cpython-311.pyc"
+                code.parent.mkdir(parents=True)
+                code.write_text("compiled")
+            return ""
         done.chroots += 1
         out = rootfs / "tmp/images/out"
         (out / "usr/local/bin").mkdir(parents=True)
@@ -202,7 +210,18 @@ def test_the_image_with_pytorch_is_assembled_of_packages_alone(
         layer = archive.extractfile(next(name for name in archive.getnames() if name.endswith("layer.tar")))
         assert layer is not None
         with tarfile.open(fileobj=io.BytesIO(gzip.decompress(layer.read()))) as files:
-            assert {"usr/local/bin/python3", "usr/local/bin/torchrun"} <= set(files.getnames())
+            code = "opt/torch/torch/__pycache__/__init__.cpython-311.pyc"
+            assert {"usr/local/bin/python3", "usr/local/bin/torchrun", code} <= set(files.getnames())
+    assert leftovers(tmp_path) == []
+
+
+def test_pytorch_without_byte_code_is_an_error(
+    make_builder: Callable[..., ImageBuilder], assembly: Assembly, tmp_path: Path
+) -> None:
+    """Otherwise each pod would compile thousands of modules before its program begins."""
+    assembly.compiles = False
+    with pytest.raises(ClusterError, match="can't compile PyTorch's modules"):
+        make_builder(on_the_spot=True).build_optional("emugpu-torch")
     assert leftovers(tmp_path) == []
 
 

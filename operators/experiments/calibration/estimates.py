@@ -32,6 +32,8 @@ _FIRST_GRID, _NEXT_GRID = 10, 4
 _STARTING_POINTS = 3
 """So many of the first grid's best points are followed."""
 _FINEST = 1e-4
+_PER_SLOT = 20
+"""Points of the grid on which the slots of programs are sought."""
 
 
 class _Step(IntEnum):
@@ -122,6 +124,53 @@ def host_slots(seen: Observations, costs: Costs) -> float:
     return _overlap_costs(_overlaps(seen), costs["start_s"], costs["finish_s"])[1]
 
 
+def program_start_s(seen: Observations, costs: Costs) -> float:
+    """By how much longer a program that runs alone takes to begin than emulated training."""
+    alone = seen.runs_of("programs")[:1]
+    return max(0.0, alone[0].start_s - costs["start_s"]) if alone and _all_programs(seen) else 0.0
+
+
+def _all_programs(seen: Observations) -> bool:
+    """Whether each program ran; else it isn't known which one was alone."""
+    return len(seen.runs_of("programs")) >= max(2, seen.planned.get("programs", 0))
+
+
+def program_slots(seen: Observations, _costs: Costs) -> float:
+    """How many programs that compute the machines carry out at full speed; 0: as many as there were.
+
+    Example: one alone takes 3 s, each of four at once 6 s: 2.
+    """
+    runs = seen.runs_of("programs")
+    if not _all_programs(seen):
+        return 0.0
+    alone, together = runs[0], runs[1:]
+    work_ns, since_ns = alone.end_ns - alone.begin_ns, together[0].begin_ns
+
+    def off_s(slots: float) -> float:
+        ends_ns = _ends_ns([run.begin_ns - since_ns for run in together], work_ns, slots)
+        ends = zip(sorted(run.end_ns - since_ns for run in together), ends_ns, strict=True)
+        return round(sum(abs(to_s(observed - predicted)) for observed, predicted in ends), 3)
+
+    grid = [1 + number / _PER_SLOT for number in range((len(together) - 1) * _PER_SLOT + 1)]
+    slots = min(grid, key=lambda slots: (off_s(slots), -slots))
+    return slots if slots < len(together) else 0.0
+
+
+def _ends_ns(begins_ns: Sequence[int], work_ns: int, slots: float) -> list[int]:
+    """When pieces of equal work end that begin at these times, in order, and share so many slots."""
+    share, ends_ns = HostShare[int](slots), list[int]()
+
+    def until(at_ns: int | None) -> None:
+        while (due_ns := share.next_ns()) is not None and (at_ns is None or due_ns <= at_ns):
+            ends_ns.extend(due_ns for _ in share.take(due_ns))
+
+    for number, begin_ns in enumerate(sorted(begins_ns)):
+        until(begin_ns)
+        share.add(begin_ns, number, work_ns)
+    until(None)
+    return ends_ns
+
+
 def finish_s(seen: Observations, _costs: Costs) -> float:
     """From the end of a job's last step until the scheduler decides about its device."""
     gaps_s = [to_s(after.asked_ns - before.end_ns) for before, after in pairwise(seen.runs_of("chain"))]
@@ -167,7 +216,7 @@ def shared_stop_s(seen: Observations, _costs: Costs) -> float:
     return max(0.0, more_s / together[0].others)
 
 
-DERIVED = ("serial_submit_s", "serial_start_s", "host_slots", "restart_s")
+DERIVED = ("serial_submit_s", "serial_start_s", "host_slots", "restart_s", "program_start_s")
 """Costs that are computed from others, and so after them."""
 
 

@@ -103,15 +103,22 @@ def observations(
 
 
 def _runs(spec: JobSpec, job: ObservedJob, decisions: Iterable[Decision]) -> list[ProbeRun]:
-    """Each run with the decision that started it. A run's first step began its number of steps before its last step's end."""
+    """Each run with the decision that started it. A run's first step began its number of steps before its last step's end, but
+    a program's run took as long as it took."""
     (work,) = spec.work.values()
     assert isinstance(work, TimedWork)
     step_ns = to_ns(work.duration_s) // spec.steps
+    computes = spec.program is not None
     asked = [decision.at_ns for decision in decisions if spec.job_id in decision.started]
     if len(asked) != len(job.runs):
         return []  # which decision started which run is unknown
     return [
-        ProbeRun(job.submitted_ns or 0, at_ns, run.until_ns - run.steps * step_ns, run.until_ns)
+        ProbeRun(
+            job.submitted_ns or 0,
+            at_ns,
+            run.from_ns if computes else run.until_ns - run.steps * step_ns,
+            run.until_ns,
+        )
         for at_ns, run in zip(asked, job.runs, strict=True)
     ]
 

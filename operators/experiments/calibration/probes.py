@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from emulator_runtime.domain.errors import InputError
-from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.job import Configuration, JobSpec, Program, TimedWork
 from operators.experiments.calibration import estimates
 from operators.experiments.calibration.estimates import Estimate
 from operators.experiments.calibration.observations import ProbeJobs
@@ -31,6 +31,10 @@ _BETWEEN_ALONE_S = 9.0
 _FIRST_VISIT_S, _BETWEEN_VISITS_S = 7.0, 8.0
 _TOGETHER_S = 15.0
 """When the visitors of `together` are submitted: all yielding jobs run by then, and none ends soon."""
+_PROGRAMS_S = 15.0
+"""When the programs that start at once are submitted: the one that runs alone has ended by then."""
+_BUSY = "import time\nwhile time.process_time() < 3: pass"
+"""A program that computes for 3 s, as programs do while they start."""
 MAX_CPU_MILLI = 1000
 """CPUs of a probe job, where its place has so many."""
 
@@ -101,6 +105,17 @@ def _together(places: Sequence[Place]) -> ProbeJobs:
     return ProbeJobs((*hosts, *visitors), pairs)
 
 
+def _programs(places: Sequence[Place]) -> ProbeJobs:
+    """A program that computes alone, then one in each place with a GPU; none where there is one such place."""
+    some = [place for place in places if place.gpu][:BURST]
+    if len(some) < 2:
+        return ProbeJobs()
+    alone = _job("computes", some[0])
+    together = [_job(f"computes-{place.number}", place, submit_s=_PROGRAMS_S) for place in some]
+    program = Program(("python3", "-c", _BUSY))
+    return ProbeJobs(tuple(replace(job, program=program) for job in (alone, *together)))
+
+
 _STARTS: Mapping[str, Estimate] = {
     "serial_start_s": estimates.serial_start_s,
     "host_slots": estimates.host_slots,
@@ -117,6 +132,10 @@ _TOGETHER: Mapping[str, Estimate] = {
     "serial_stop_s": estimates.serial_stop_s,
     "shared_stop_s": estimates.shared_stop_s,
 }
+_PROGRAMS: Mapping[str, Estimate] = {
+    "program_start_s": estimates.program_start_s,
+    "program_slots": estimates.program_slots,
+}
 PROBES: tuple[Probe, ...] = (
     Probe("warm_up", "of the warm-up", _warm_up),
     Probe("alone", "submitted alone", _alone, {"submit_s": estimates.submit_s}),
@@ -126,12 +145,16 @@ PROBES: tuple[Probe, ...] = (
     Probe("turnover", "that end shortly one after the other", _turnover, _TURNOVER, complete=True),
     Probe("stops", "stopped alone", _stops, _STOPS, stops=True),
     Probe("together", "stopped at once", _together, _TOGETHER, stops=True, one_decision=True),
+    Probe("programs", "that compute", _programs, _PROGRAMS, complete=True),
 )
 """In the order in which they run, each after the one before. `warm_up` sets no cost: the first start on a node is slow."""
 
 
-def probe_jobs(cluster: ClusterSpec, probes: Sequence[Probe] = PROBES) -> dict[str, ProbeJobs]:
-    """The jobs of each probe that has any on this cluster. Raises InputError where a node has no CPUs for a probe job."""
+def probe_jobs(cluster: ClusterSpec, image: str = "", probes: Sequence[Probe] = PROBES) -> dict[str, ProbeJobs]:
+    """The jobs of each probe that has any on this cluster; those that run programs do so in `image`, and only if there is one.
+
+    Raises InputError where a node has no CPUs for a probe job.
+    """
     places = places_of(cluster)
     if not places:
         raise InputError("calibration", "the cluster's pools have no node; `kubectl get emugpupools` shows them")
@@ -142,10 +165,14 @@ def probe_jobs(cluster: ClusterSpec, probes: Sequence[Probe] = PROBES) -> dict[s
     rows = count()
     made = {probe.name: probe.jobs(places) for probe in probes}
     return {
-        name: replace(each, jobs=tuple(replace(job, row=next(rows)) for job in each.jobs))
+        name: replace(each, jobs=tuple(replace(_in_image(job, image), row=next(rows)) for job in each.jobs))
         for name, each in made.items()
-        if each.jobs
+        if each.jobs and (image or each.jobs[0].program is None)
     }
+
+
+def _in_image(job: JobSpec, image: str) -> JobSpec:
+    return job if job.program is None else replace(job, program=replace(job.program, image=image))
 
 
 def _turning(job_id: str, place: Place, duration_s: float) -> JobSpec:

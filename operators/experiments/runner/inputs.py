@@ -84,7 +84,7 @@ def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPla
     if spec.costs is not None:
         cluster = replace(cluster, costs=ClusterCosts(**spec.costs))
         if problem := cluster.costs.problem():
-            raise InputError("spec.costs.hostSlots", problem)
+            raise InputError("spec.costs.hostSlots", problem[1])
     if inputs.profiles is not None:
         PROFILES.write_text(inputs.profiles, encoding="utf-8")
     experiment = Experiment.load(

@@ -49,7 +49,8 @@ class Memory(RoundMemory):
 class Sia(ElasticRounds[Memory]):
     """Each round of `round_s` every job gets one configuration of GPU type and number, or waits.
 
-    Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes. A job's goodput with each of them, relative to its slowest
+    Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes; for a job that can have none of these, what it was
+    submitted with. A job's goodput with each of them, relative to its slowest
     one, to the power `power`, is a cost, plus `penalty` for each waiting job; a configuration other than the present one counts
     less, by the time of restarts (`restart_s` each). A job gets at most twice as many GPUs as it has run with. A job that isn't
     elastic may get another GPU type. `noise_scale`: gradient noise scale in samples, of all jobs; 0: batch sizes stay as
@@ -88,8 +89,8 @@ class Sia(ElasticRounds[Memory]):
 
     def _begin(self, view: ClusterView, last: Memory, number: int) -> Memory:
         found = pools(view)
-        shapes = tuple(shape for pool in found for shape in _shapes(pool))
         jobs = list(view.jobs.values())
+        shapes = _with_asked([shape for pool in found for shape in _shapes(pool)], found, view)
         known = last.goodput if shapes == last.shapes and not self._by_job() else {}
         goodput = {job.job_id: known.get(job.job_id) or self._goodputs(view, job, shapes) for job in jobs}
         most = {job.job_id: _most(job, last.most_gpus.get(job.job_id, 0)) for job in jobs}
@@ -150,7 +151,7 @@ class Sia(ElasticRounds[Memory]):
             if not able:
                 continue
             smallest = min(able, key=lambda i: (speeds[i][0], i))
-            limit = min(max(2 * most[job.job_id], min(shapes[i].gpus for i in able)), MOST_GPUS)
+            limit = max(min(2 * most[job.job_id], MOST_GPUS), min(shapes[i].gpus for i in able))
             allocation = kept(job, devices)
             present = shape_of(allocation) if allocation else None
             age_s = max(0.0, view.now_s - job.submit_s)
@@ -200,6 +201,15 @@ def _shapes(pool: Pool) -> list[Shape]:
         gpus *= 2
     whole = sum(count == pool.largest for count in pool.gpus.values())
     return shapes + [Shape(nodes * pool.largest, nodes, pool.gpu_type) for nodes in range(2, whole + 1)]
+
+
+def _with_asked(shapes: Sequence[Shape], found: Sequence[Pool], view: ClusterView) -> tuple[Shape, ...]:
+    """The shapes, and those that jobs were submitted with which can't have any of them, such as 3 GPUs."""
+    wanted = dict.fromkeys(elastic_configuration(view, job, "sia") for job in view.jobs.values())
+    without = [each for each in wanted if not any(can_have(each, shape) for shape in shapes)]
+    asked = dict.fromkeys((each.total_gpus, each.min_tasks) for each in without)
+    more = (Shape(*numbers, pool.gpu_type) for pool in found for numbers in asked if pool.has(*numbers))
+    return (*shapes, *more)
 
 
 def _most(job: JobView, before: int) -> int:

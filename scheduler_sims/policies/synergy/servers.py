@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 
@@ -119,6 +120,7 @@ class Server:
     """CPUs, memory and devices of the node: servers of one size give a job the same shares."""
     position: int = 0
     _usable: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _differ: bool | None = None
 
     @classmethod
     def empty(cls, node: NodeView) -> Server:
@@ -127,12 +129,18 @@ class Server:
         return cls(node, sum(d.healthy for d in node.devices), node.cpu_milli, node.memory_bytes, size=size)
 
     def suits(self, demand: Demand) -> bool:
-        """Whether the server has enough healthy devices that the job can use, free or not."""
+        """Whether the server has enough healthy devices that the job can use: beside the jobs that it has been given, where
+        its devices differ; elsewhere the number of free ones says so."""
         wanted = demand.configuration
         key = (wanted.gpu_types, wanted.device_memory_bytes)
         if key not in self._usable:
             self._usable[key] = sum(d.healthy and device_suits(d, wanted) for d in self.node.devices)
-        return self._usable[key] >= demand.gpus
+        if self._usable[key] < demand.gpus or not self.grants:
+            return self._usable[key] >= demand.gpus
+        if self._differ is None:
+            self._differ = len({(d.gpu_type, d.usable_memory_bytes) for d in self.node.devices}) > 1
+        demands = (*(grant.demand for grant in self.grants), demand)
+        return not self._differ or devices_for(self.node, demands) is not None
 
     def has(self, host: HostShare) -> bool:
         """Whether these CPUs and this memory are free."""
@@ -212,6 +220,26 @@ class Servers:
         server.shrink(grant, host)
         for too_small in self._too_small.values():
             too_small.discard(server.position)
+
+
+def devices_for(node: NodeView, demands: Sequence[Demand]) -> list[list[DeviceView]] | None:
+    """Healthy devices of the node for each of the demands; None if there are too few of some kind.
+
+    Demands that fewer devices suit choose first: that finds devices wherever each demand's devices are among those of the next
+    (larger memories suit smaller demands, for example). Of the devices that suit, those are taken that suit the fewest others.
+    """
+    suit = [[d for d in node.devices if d.healthy and device_suits(d, demand.configuration)] for demand in demands]
+    popular = Counter(device.uuid for devices in suit for device in devices)
+    found: list[list[DeviceView]] = [[] for _ in demands]
+    taken: set[str] = set()
+    for number in sorted(range(len(demands)), key=lambda number: len(suit[number])):
+        free = [device for device in suit[number] if device.uuid not in taken]
+        if len(free) < demands[number].gpus:
+            return None
+        free.sort(key=lambda device: (popular[device.uuid], device.index))
+        found[number] = free[: demands[number].gpus]
+        taken.update(device.uuid for device in found[number])
+    return found
 
 
 def grants_of(servers: Iterable[Server]) -> Iterator[tuple[Server, Grant]]:

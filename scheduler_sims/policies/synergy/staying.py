@@ -17,7 +17,7 @@ from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import DeviceView, JobView, NodeView, Phase
 from scheduler_sims.policies.placing import device_suits
-from scheduler_sims.policies.synergy.servers import Demand, Grant, Server
+from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, devices_for
 
 _index = attrgetter("index")
 
@@ -68,7 +68,8 @@ def _held(job: JobView, node: str) -> Allocation | None:
 
 
 def _on_node(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
-    """Jobs that stay keep their devices; other jobs get the first remaining ones."""
+    """Jobs that stay keep their devices, others get the first remaining ones that suit them; where these don't suffice, since
+    the node's devices differ, all jobs get devices anew."""
     free = {d.uuid: d for d in sorted(node.devices, key=_index) if d.healthy}
     kept = {g.demand.job.job_id: held for g in grants if (held := _keeps(g.demand, node, free)) is not None}
     for allocation in kept.values():
@@ -77,8 +78,21 @@ def _on_node(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
     placed = {}
     for grant in grants:
         job_id = grant.demand.job.job_id
-        placed[job_id] = _resized(kept[job_id], grant.host) if job_id in kept else _moved(node, grant, free)
+        stays = job_id in kept
+        allocation = _resized(kept[job_id], grant.host) if stays else _moved(node, grant, free)
+        if allocation is None:
+            return _anew(node, grants)
+        placed[job_id] = allocation
     return placed
+
+
+def _anew(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
+    found = devices_for(node, [grant.demand for grant in grants])
+    assert found is not None  # else the server would not have been given these jobs
+    return {
+        grant.demand.job.job_id: grant.demand.allocation(node, grant.host, devices)
+        for grant, devices in zip(grants, found, strict=True)
+    }
 
 
 def _keeps(demand: Demand, node: NodeView, healthy: Mapping[str, DeviceView]) -> Allocation | None:
@@ -96,10 +110,12 @@ def _resized(held: Allocation, host: HostShare) -> Allocation:
     return replace(held, tasks=(replace(task, cpu_milli=host.cpu_milli, memory_bytes=host.memory_bytes),))
 
 
-def _moved(node: NodeView, grant: Grant, free: dict[str, DeviceView]) -> Allocation:
-    """The job on the first devices that suit it, which aren't free any more."""
+def _moved(node: NodeView, grant: Grant, free: dict[str, DeviceView]) -> Allocation | None:
+    """The job on the first devices that suit it, which aren't free any more; None if too few do."""
     suiting = (d for d in free.values() if device_suits(d, grant.demand.configuration))
     devices = list(islice(suiting, grant.demand.gpus))
+    if len(devices) < grant.demand.gpus:
+        return None
     for device in devices:
         del free[device.uuid]
     return grant.demand.allocation(node, grant.host, devices)

@@ -27,7 +27,7 @@ LIMITS = "3250/7200"
 @dataclass(frozen=True, slots=True)
 class _Memory:
     """`ended`: service of the jobs that have ended, for a Gittins index without a file; `table`: made from some of them.
-    `starts`: of the plan."""
+    `starts`: of the plan. `places`: of the jobs that run, by that index, when it was last computed."""
 
     lines: Lines | None
     queues: Queues
@@ -35,6 +35,7 @@ class _Memory:
     table: Table | None = None
     running: Handed[_Running] | None = None
     starts: Mapping[str, Allocation] = field(default_factory=dict)
+    places: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class _Running:
 
 
 _NEW = _Memory(None, Queues())
+_NO_NEWS = frozenset(("stopped", "retry"))
+"""What happens only because of an earlier plan."""
 
 
 class Tiresias:
@@ -90,7 +93,8 @@ class Las1d:
 class Gittins:
     """The queues of `tiresias`; within one, jobs in order of their Gittins index, the largest first.
 
-    The index is the likelihood that a job ends within the next `delta` GPU-seconds per expected service (gittins.py).
+    The index is the likelihood that a job ends within the next `delta` GPU-seconds per expected service (gittins.py). It is
+    computed anew when a job comes, ends or changes its queue, as in Tiresias' simulator, not when one has only been stopped.
     `history`: a file with the GPU-seconds of earlier jobs, one number a line; without it the jobs that have ended in this run
     serve, read anew whenever their number has doubled, and jobs go in order of submission before the first one has.
     """
@@ -110,10 +114,11 @@ class Gittins:
         memory: _Memory = view.state or _NEW
         learned = memory if self._table else _learned(view, memory, self._delta)
         table = self._table or learned.table
-        plan = _plan(view, learned, self._rules, lambda books, job: _by_index(books, job, table), lasting=False)
-        if self._table:
-            return plan
-        return replace(plan, state=replace(plan.state, ended=learned.ended, table=learned.table))
+        known = memory.places if view.triggers <= _NO_NEWS else {}
+        places = {job_id: place for job_id, place in known.items() if job_id not in view.changes}
+        plan = _plan(view, learned, self._rules, lambda books, job: _by_index(books, job, table, places), lasting=False)
+        ended = {} if self._table else {"ended": learned.ended, "table": learned.table}
+        return replace(plan, state=replace(plan.state, places=places, **ended))
 
 
 def rules_of(name: str, limits: str, fidelity: str, *, by_gpus: bool = True, promote: float = 0.0) -> Rules:
@@ -180,10 +185,15 @@ def _by_place(books: Bookkeeping, job: JobView) -> float:
     return books.standing(job).rank
 
 
-def _by_index(books: Bookkeeping, job: JobView, table: Table | None) -> float:
-    """The rank of a job: its queue, then its index, then the order of submission."""
+def _by_index(books: Bookkeeping, job: JobView, table: Table | None, places: dict[str, int]) -> float:
+    """The rank of a job: its queue, then its index, then the order of submission. `places`: of running jobs by their indices, as
+    far as they are known, and then of all."""
     standing = books.standing(job)
-    place = table.place(books.service(job)) if table else 0
+    place = places.get(job.job_id)
+    if place is None:
+        place = table.place(books.service(job)) if table else 0
+        if not job.queued:
+            places[job.job_id] = place
     return standing.queue * 2.0**46 + place * 2.0**24 + standing.number  # exact below 2**53
 
 

@@ -79,6 +79,8 @@ def test_figures_by_hand() -> None:
             "start_s": 2.0,
             "serial_start_s": pytest.approx(0.25, abs=0.001),
             "host_slots": 0.0,
+            "program_start_s": 0.0,
+            "program_slots": 0.0,
             "finish_s": 1.0,
             "stop_s": 1.75,
             "serial_stop_s": 0.0,
@@ -86,7 +88,8 @@ def test_figures_by_hand() -> None:
             "restart_s": 0.5,
         }
     )
-    assert found.usable == {"alone": 3, "burst": 12, "wide": 0, "chain": 10, "turnover": 0, "stops": 3, "together": 0}
+    usable = {"alone": 3, "burst": 12, "wide": 0, "chain": 10, "turnover": 0, "stops": 3, "together": 0, "programs": 0}
+    assert found.usable == usable
     assert found.coalesce_s == 0.5
     assert found.hand_over_s == pytest.approx(3.5)
     assert found.figures()["hand_over_s"] == 3.5
@@ -133,6 +136,30 @@ def test_a_burst_that_shares_the_machines_has_as_many_slots_as_it_is_fast() -> N
     assert (found.start_s, found.serial_start_s) == (pytest.approx(2.0), pytest.approx(0.0))
     assert found.host_slots == pytest.approx(1.5, abs=0.002)
     assert found.costs(0.5).host_slots == found.host_slots
+
+
+@pytest.mark.parametrize(
+    ("ends", "slots"),
+    [
+        ([26.0, 26.0, 26.0, 26.0], 2.0),  # four of 3 s on two cores
+        ([23.0, 23.0, 23.0, 23.0], 0.0),
+        ([32.0, 32.0, 32.0, 32.0], 1.0),
+        ([26.1, 25.8, 26.0, 26.1], 2.0),
+    ],
+)
+def test_programs_that_compute_at_once_show_how_many_can(ends: Sequence[float], slots: float) -> None:
+    """One alone takes 3 s; the others begin at 20 s."""
+    runs = [probe(0, 0.5, 2.75, 5.75), *(probe(15, 16, 20, end) for end in ends)]
+    observed = seen(ALONE, burst(2), chain(10))
+    with_programs = Observations({**observed.runs, "programs": runs}, observed.stops, {"programs": 5})
+    found = calibrated(with_programs)
+    assert found.program_slots == pytest.approx(slots, abs=0.06)
+    assert found.costs(0.5).program_slots == found.program_slots
+    assert found.program_start_s == pytest.approx(0.25), "2.25 s after its decision instead of 2"
+    lost = Observations({**observed.runs, "programs": runs[1:]}, observed.stops, {"programs": 5})
+    assert (calibrated(lost).program_start_s, calibrated(lost).program_slots) == (0.0, 0.0), (
+        "which one ran alone isn't known"
+    )
 
 
 def test_starts_that_never_meet_have_any_number_of_slots() -> None:

@@ -198,6 +198,17 @@ def test_probes_go_round_the_nodes(gpus_of: tuple[int, ...], first: list[int], w
         assert [job.user for job in phase if not job.configurations[0].gpus] == ["p6"] * (0 in gpus_of)
 
 
+def test_programs_are_probed_where_the_workload_runs_some() -> None:
+    cluster = cluster_of(3, 2, ClusterCosts())
+    assert "programs" not in probe_jobs(cluster)
+    jobs = probe_jobs(cluster, "emugpu-torch:1")["programs"].jobs
+    assert len(jobs) == 4, "one alone, then one on each GPU"
+    assert all(job.program and job.program.image == "emugpu-torch:1" for job in jobs)
+    assert [job.submit_s for job in jobs] == [0.0, 15.0, 15.0, 15.0]
+    assert all(job.configurations[0].gpus for job in jobs)
+    assert "programs" not in probe_jobs(cluster_of(1, 2, ClusterCosts()), "emugpu-torch:1"), "one shares nothing"
+
+
 @pytest.mark.parametrize(("cpu_milli", "wanted"), [(64_000, 1000), (8000, 1000), (2000, 250), (100, 12)])
 def test_probes_ask_for_no_more_cpus_than_their_places_have(cpu_milli: int, wanted: int) -> None:
     """Two nodes of 8 GPUs and 2 CPUs: a probe on each GPU gets 250 millicores, so a burst on all GPUs of a node fits."""

@@ -41,6 +41,15 @@ def test_work_shares_the_machines_equally(slots: float, work: list[tuple[float, 
     assert ends_s(slots, *work) == pytest.approx(ends, abs=1e-8)
 
 
+def test_what_is_discarded_no_longer_shares() -> None:
+    share = HostShare[str](1)
+    share.add(0, "a", 2 * S)
+    share.add(0, "b", 2 * S)
+    assert share.discard(S, "b")
+    assert not share.discard(S, "b")
+    assert share.next_ns() == pytest.approx(2.5 * S, abs=2)
+
+
 quarters = st.integers(0, 40).map(lambda number: number / 4)
 
 

@@ -124,6 +124,81 @@ def test_on_a_shared_device_a_program_starts_and_begins_anew_as_well(drive):
     assert at.wait() == [(23.0, "finished", 10)]
 
 
+@pytest.fixture
+def pair(cluster_spec, profiles):
+    """Programs 'a' and 'b' for a node with two GPUs, as `start(job_id)`, and the cluster."""
+
+    def pair(**costs):
+        nodes = cluster_spec([Node("n1", gpus=2)], **costs)
+        jobs = {name: replace(job(), job_id=name, row=row) for row, name in enumerate("ab")}
+        truth = WorkloadTruth(Workload("w", tuple(jobs.values()), profiles), nodes)
+        cluster = SimulatedCluster(truth, nodes.costs)
+
+        def start(name):
+            share = DeviceShare(device_uuid("n1", jobs[name].row), T4)
+            allocation = Allocation("gpu", (TaskPlacement("n1", (share,), 1000),))
+            cluster.start(Start(jobs[name], allocation, cluster.now_ns(), 0))
+
+        return start, cluster
+
+    return pair
+
+
+def ends(cluster):
+    """When the jobs end, in seconds."""
+    found = {}
+    while events := cluster.wait(None):
+        found |= {event.job_id: event.at_ns / S for event in events if str(event.what) != "started"}
+    return found
+
+
+def test_programs_that_start_share_the_machines(pair):
+    """One slot: 'a' has done 1 of its 5 s when 'b' comes, so it has started at 9 s; 'b' has 1 s left then."""
+    start, cluster = pair(program_slots=1)
+    start("a")
+    cluster.wait(S)
+    cluster.wait(S)
+    start("b")
+    assert ends(cluster) == {"a": 19.0, "b": 20.0}
+
+
+def test_a_program_takes_longer_to_start_on_the_cluster_alone_and_beside_others(pair):
+    start, cluster = pair(program_start_s=1.0)
+    start("a")
+    assert ends(cluster) == {"a": 16.0}
+    start, cluster = pair(program_start_s=1.0, program_slots=1)
+    start("a")
+    start("b")
+    assert ends(cluster) == {"a": 22.0, "b": 22.0}
+
+
+def test_programs_with_a_slot_each_do_not(pair):
+    start, cluster = pair(program_slots=2)
+    start("a")
+    start("b")
+    assert ends(cluster) == {"a": 15.0, "b": 15.0}
+
+
+def test_pods_and_then_programs_share_the_machines(pair):
+    """Two starts of 1 s on one slot are over at 2 s; both programs begin after half a second more, and need 10 s together."""
+    start, cluster = pair(start_s=1.0, warm_up_s=0.5, host_slots=1, program_slots=1)
+    start("a")
+    start("b")
+    assert ends(cluster) == {"a": 22.5, "b": 22.5}
+
+
+def test_a_program_that_is_stopped_while_it_starts_leaves_the_machines_to_others(pair):
+    """'a' has done 1.5 s at 3 s, when 'b' is stopped."""
+    start, cluster = pair(program_slots=1)
+    start("a")
+    start("b")
+    cluster.wait(0)
+    cluster.wait(3 * S)
+    cluster.stop("b")
+    assert cluster.steps_done("b") == 0
+    assert ends(cluster) == {"a": 16.5, "b": 3.0}
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

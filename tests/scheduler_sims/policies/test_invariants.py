@@ -40,14 +40,17 @@ VARIANTS = [
 ]
 
 
-WHOLE_NODES = ("sia",)
-"""Policies that give jobs of several nodes whole nodes only, so that others never start."""
-
-
 @pytest.mark.parametrize("text", VARIANTS)
 def test_the_policy_keeps_the_invariants(text):
-    terms = Terms(gpus=(1,)) if text.startswith("allox") else Terms(gangs=text not in WHOLE_NODES)
-    check_policy(lambda: resolve_policy(text)[1], terms=terms)
+    check_policy(lambda: resolve_policy(text)[1], terms=Terms(gpus=(1,)) if text.startswith("allox") else Terms())
+
+
+@pytest.mark.parametrize("text", [GOODPUT.get(name, name) for name in POLICIES])
+def test_the_policy_keeps_them_where_devices_of_a_node_differ(text):
+    """As MIG instances do; and three GPUs are no power of two."""
+    gpus = (1,) if text.startswith("allox") else (1, 1, 3)
+    terms = Terms(jobs=16, gpus=gpus, gangs=False, nodes=(3, 3), memory_gib=(5, 20, 5))
+    check_policy(lambda: resolve_policy(text)[1], seeds=(0, 1), terms=terms)
 
 
 @pytest.mark.parametrize("text", ["muri-s", "muri-l", "muri-s:fidelity=as_coded", "muri-l:matching=false"])

@@ -160,6 +160,30 @@ def started(order, jobs, **view):
     return set(plan.allocations)
 
 
+def with_large_devices(view, *indexes):
+    """The view with devices of 32 GiB at these places of each node."""
+    nodes = {}
+    for name, node in view.nodes.items():
+        larger = [replace(d, usable_memory_bytes=32 * GIB) if d.index in indexes else d for d in node.devices]
+        nodes[name] = replace(node, devices=tuple(larger))
+    return replace(view, nodes=nodes)
+
+
+@pytest.mark.parametrize("allocation", ["proportional", "greedy", "tune"])
+def test_where_devices_differ_no_more_jobs_start_than_devices_suit(allocation):
+    jobs = [unknown("l1", gpu_memory_gib=20), unknown("l2", gpu_memory_gib=20), unknown("small")]
+    view = with_large_devices(in_rounds([Node("n1", gpus=3, cpus=12, memory_gib=100)], jobs), 1)
+    plan = Synergy(allocation=allocation).plan(view)
+    assert places(view, plan) == {"l1": "n1/1", "small": "n1/0"}
+
+
+def test_a_job_gives_way_on_its_node_to_one_that_only_its_device_suits():
+    jobs = [unknown("small", on="n1/1", submit_s=0), unknown("large", gpu_memory_gib=20, submit_s=1)]
+    view = with_large_devices(in_rounds([Node("n1", gpus=2, cpus=12, memory_gib=100)], jobs), 1)
+    plan = Synergy().plan(view)
+    assert places(view, plan) == {"small": "n1/0", "large": "n1/1"}
+
+
 def test_fifo_is_the_order_of_submission():
     assert started("fifo", [frugal("b", submit_s=1), frugal("a")], now_s=300) == {"a"}
 
