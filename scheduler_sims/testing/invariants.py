@@ -42,8 +42,8 @@ _SLACK_S = 1e-6
 class Terms:
     """The clusters and workloads of the check. `gpus`: numbers of GPUs that jobs ask for; `gangs`: some of them on two nodes.
 
-    `nodes`: GPUs of each node. `memory_gib`: of its devices, in turn; with several, jobs of one GPU ask for what some devices have.
-    `sharing`: how jobs share devices.
+    `nodes`: GPUs of each node. `memory_gib`: of its devices, in turn; with several, jobs of one GPU ask for what some devices
+    have. `sharing`: how jobs share devices.
     """
 
     jobs: int = 20
@@ -204,7 +204,7 @@ def _nodes(terms: Terms) -> ClusterSpec:
             f"node-{number}",
             gpus * 4_000,
             gpus * 32 * GIB,
-            tuple(Device(f"node-{number}", i, "Tesla-T4", memory * GIB) for i, memory in zip(range(gpus), memories)),
+            tuple(Device(f"node-{number}", i, "Tesla-T4", memories[i] * GIB) for i in range(gpus)),
             sharing=terms.sharing,
         )
         for number, gpus in enumerate(terms.nodes)

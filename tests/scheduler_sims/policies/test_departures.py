@@ -118,6 +118,42 @@ def test_the_cheapest_preemption_is_found(jobs, given_ranks, wants, above, bound
     assert once.place(wants, above) == allocation
 
 
+@st.composite
+def happenings(draw):
+    """Attempts with any limits, between which ranks fall, jobs come under way, and some are spared."""
+    few = st.sampled_from([draw(wanted), Configuration("gpu", 2, 1000)])
+    place = st.tuples(st.just("place"), few, st.sampled_from([0.0, 1.0, 2.0, 4.0, 6.0, inf]))
+    put = st.tuples(st.just("put"), st.integers(0, 6), st.sampled_from([1.0, 2.0, 3.0, 5.0, 9.0]))
+    drop = st.tuples(st.just("drop"), st.integers(0, 6), st.none())
+    return draw(st.lists(st.one_of(place, place, put, drop), min_size=4, max_size=24))
+
+
+@settings(max_examples=300, deadline=None)
+@given(jobs=running(), told=happenings(), bounds=st.booleans())
+def test_nothing_that_may_be_possible_is_taken_for_in_vain(jobs, told, bounds):
+    """The same as without what earlier attempts have shown."""
+    view = cluster_view(NODES, jobs)
+    holders = {number: job for number, job in enumerate(view.holding())}
+    refine = (lambda job: job.row % 3 + 0.5) if bounds else None
+    worlds = [(FreeSpace.now(view), Departures()) for _ in range(2)]
+    told = [*(("put", number, 2.0 * number + 1.0) for number in holders), *told]
+    for what, given_what, value in told:
+        found = []
+        for forgetful, (space, departures) in enumerate(worlds):
+            if what == "place":
+                if forgetful:
+                    departures.hopes.clear()
+                    departures.failed.clear()
+                room = Room.kept(space, departures, refine)
+                found.append((room.place(given_what, value), [job.job_id for job in room.stopped]))
+                room.finish()
+            elif (job := holders.get(given_what)) is not None:
+                departures.drop(job.job_id)
+                if what == "put":
+                    departures.put(job, value)
+        assert len(found) < 2 or found[0] == found[1]
+
+
 def test_what_was_in_vain_is_tried_again_when_another_job_may_leave():
     view = cluster_view([Node("n", gpus=1)], [Job("r", gpu_s=9, on="n/0")])
     (job,) = view.holding()
