@@ -83,8 +83,8 @@ def load(inputs: Inputs, state: ClusterState) -> tuple[Experiment, ComparisonPla
         raise InputError("spec.cluster", "the cluster's pools have no node; `kubectl get emugpupools` shows them")
     if spec.costs is not None:
         cluster = replace(cluster, costs=ClusterCosts(**spec.costs))
-        if problem := cluster.costs.problem():
-            raise InputError("spec.costs.hostSlots", problem[1])
+        if wrong := cluster.costs.problem():
+            raise InputError("spec.costs.hostSlots", wrong[1])
     if inputs.profiles is not None:
         PROFILES.write_text(inputs.profiles, encoding="utf-8")
     experiment = Experiment.load(

@@ -78,11 +78,10 @@ def _on_node(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
     placed = {}
     for grant in grants:
         job_id = grant.demand.job.job_id
-        stays = job_id in kept
-        allocation = _resized(kept[job_id], grant.host) if stays else _moved(node, grant, free)
-        if allocation is None:
+        given = _resized(kept[job_id], grant.host) if job_id in kept else _moved(node, grant, free)
+        if given is None:
             return _anew(node, grants)
-        placed[job_id] = allocation
+        placed[job_id] = given
     return placed
 
 

@@ -133,7 +133,7 @@ def happenings(draw):
 def test_nothing_that_may_be_possible_is_taken_for_in_vain(jobs, told, bounds):
     """The same as without what earlier attempts have shown."""
     view = cluster_view(NODES, jobs)
-    holders = {number: job for number, job in enumerate(view.holding())}
+    holders = dict(enumerate(view.holding()))
     refine = (lambda job: job.row % 3 + 0.5) if bounds else None
     worlds = [(FreeSpace.now(view), Departures()) for _ in range(2)]
     told = [*(("put", number, 2.0 * number + 1.0) for number in holders), *told]
