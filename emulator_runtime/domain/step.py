@@ -58,6 +58,10 @@ class StepTimes:
         """Another number of such steps, which all take equally long."""
         return replace(self, steps=steps, total_device_ns=self.total_device_ns // self.steps * steps)
 
+    def going_on(self, steps_done: int) -> StepTimes:
+        """Of a run that is under way and had done so many steps: what lies before the first one is over then."""
+        return replace(self, start_ns=0) if steps_done and self.start_ns else self
+
     @classmethod
     def of_profile(cls, profile: StepProfile, steps: int, input_s: float = 0.0) -> StepTimes:
         return cls(steps, to_ns(profile.device_s) * steps, to_ns(input_s))

@@ -119,7 +119,7 @@ class Comparison:
         gather_s = max(experiment.spec.costs.coalesce_s, GATHER_S)
         if self.calibration is None:
             programs = (job.program for job in experiment.workload.jobs if job.program is not None)
-            probes = probe_jobs(state.spec, next((program.image for program in programs), ""))
+            probes = probe_jobs(state.spec, next((program.image for program in programs if program.image), ""))
             jobs = sum(len(probe.jobs) for probe in probes.values())
             reporter = self._reporter.begin(Step(Stage.CALIBRATING, "", 1, jobs))
             self.calibration = self._executor.calibrate(probes, gather_s, reporter)

@@ -59,8 +59,8 @@ class _Run:
     allocation: Allocation | None = None
     """Where nodes may go away."""
     kept: int = 0
-    """The steps up to the last checkpoint, which was written at `kept_ns`."""
-    kept_ns: int = 0
+    """The steps up to the last checkpoint, which was written at `kept_ns`, if not the run (or its program) began then."""
+    kept_ns: int = _LATER_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +181,12 @@ class SimulatedCluster:
     def start(self, start: Start) -> None:
         sharing = self.capabilities.modes_of(start.allocation)
         number = self._next_number()
-        times = self._times(start.job, start.allocation, start.samples.steps)
-        run = _Run(start.job, self._without_program(times), start.steps_done, _LATER_NS, number, times.steps, number)
+        times, program_ns = self._divided(start)
+        run = _Run(start.job, times, start.steps_done, _LATER_NS, number, times.steps, number)
         self._runs[start.job.job_id] = run
         if self._outages:
             run.allocation, run.kept = start.allocation, run.first
         self._push(run, start.at_ns, Happening.STARTED, run.first)
-        program_ns = times.start_ns - run.times.start_ns
         tasks = len(start.allocation.tasks) if self._host is not None and start.at_ns >= 0 else 0
         if not tasks and not program_ns:
             self._begin(run, self._starts.begin_ns(start), start, sharing)
@@ -206,19 +205,24 @@ class SimulatedCluster:
             return times
         return replace(times, start_ns=times.start_ns + to_ns(self._costs.program_start_s))
 
-    def _without_program(self, times: StepTimes) -> StepTimes:
-        """The times without what a program does before its first step, where that is work which shares the machines."""
-        return replace(times, start_ns=0) if self._programs is not None and times.start_ns else times
+    def _divided(self, start: Start) -> tuple[StepTimes, int]:
+        """When the steps of a run end, and what its program does before that as work of the machines. A run that began before
+        time 0 shares nothing."""
+        job, allocation, steps = start.job, start.allocation, start.samples.steps
+        if start.at_ns < 0:
+            return self._truth.step_times(job, allocation, steps).going_on(start.steps_done), 0
+        times = self._times(job, allocation, steps)
+        return (times, 0) if self._programs is None else (replace(times, start_ns=0), times.start_ns)
 
     def _begin_program(self, run: _Run, at_ns: int, pending: _Pending) -> None:
-        """The program of a run begins, and with it its first step after `program_ns` or more."""
-        pending.tasks = 1
+        """The program of a run begins: work of the machines, as the start of one task is."""
+        pending.tasks, run.kept_ns = 1, at_ns
         work = _HostWork(run.job.job_id, 0, program=True)
         heapq.heappush(self._heap, ((at_ns, _HOST, run.job.row), run.born, work))
 
     def _begin(self, run: _Run, begin_ns: int, start: Start, sharing: Mapping[str, str]) -> None:
         """The first step of a run begins at `begin_ns`."""
-        run.begin_ns = run.kept_ns = begin_ns
+        run.begin_ns, run.kept_ns = begin_ns, min(begin_ns, run.kept_ns)
         if self._outages and self._outages.checkpoint_every_ns:
             self._expect_checkpoint(run)
         nodes = self._truth.cluster.resources if run.times.stages else ()
@@ -328,11 +332,18 @@ class SimulatedCluster:
         self._push(run, self._now_ns + run.release_ns, Happening.STOPPED, _kept(run.job, run.last))
 
     def _not_begun(self, run: _Run) -> None:
-        """A run won't get to its first step, if it has not yet; what its program was doing ends."""
-        if self._pending.pop(run.job.job_id, None) is not None and self._programs is not None:
-            work = _HostWork(run.job.job_id, 0, program=True)
-            if self._programs.share.discard(self._now_ns, (work, run.born)):
-                self._forecast(self._programs, program=True)
+        """A run won't get to its first step, if it has not yet: what the machines were doing for it ends."""
+        pending = self._pending.pop(run.job.job_id, None)
+        if pending is None:
+            return
+        for machines, program in ((self._host, False), (self._programs, True)):
+            if machines is None:
+                continue
+            works = [
+                _HostWork(run.job.job_id, task, program=program) for task in range(len(pending.start.allocation.tasks))
+            ]
+            if sum(machines.share.discard(self._now_ns, (work, run.born)) for work in works):
+                self._forecast(machines, program=program)
 
     # --- nodes that go away ---------------------------------------------------------------------------------------------
 
@@ -360,7 +371,7 @@ class SimulatedCluster:
         if self.steps_done(job.job_id) >= run.times.steps:
             return
         assert run.allocation is not None
-        kept, lost_ns = _kept(job, run.kept), max(0, now_ns - run.kept_ns) if job.job_id not in self._pending else 0
+        kept, lost_ns = _kept(job, run.kept), max(0, now_ns - run.kept_ns)  # 0 as long as it hasn't begun
         self._not_begun(run)
         if job.job_id in self._shared:
             self._shared.leave(job.job_id, now_ns)
@@ -386,14 +397,14 @@ class SimulatedCluster:
         run = self._runs.get(job_id)
         if run is None or run.asked:
             return
+        times = self._times(run.job, allocation, run.times.steps)
+        times = replace(times, start_ns=min(run.times.start_ns, times.start_ns))  # 0 where that has begun or is over
         if job_id in self._shared:
-            times = self._without_program(self._times(run.job, allocation, run.times.steps))
             self._shared.resize(job_id, times, self._now_ns)
             return
         if job_id in self._pending:
-            run.times = self._without_program(self._times(run.job, allocation, run.times.steps))
+            run.times = times
             return
-        times = self._without_program(self._times(run.job, allocation, run.times.steps))
         count = self._issued(run)
         if times == run.times or run.first + count == run.times.steps:
             return

@@ -53,15 +53,15 @@ class ClusterCosts:
     Example: start_s 2, host_slots 1.5: the first steps of three jobs started at once begin after 4 s.
     """
     program_start_s: float = 0.0
-    """Added to each start of a program, beside `start_s` of its profile: its image, and what starts it in its container. Only
-    simulated."""
+    """Added to each start of a program, beside `start_s` of its profile: its image, and what starts it in its container. That
+    shares the machines, too (`program_slots`). Only simulated."""
     program_slots: float = 0.0
-    """How many programs that are starting (imports, building the model: `start_s` of their profiles) the machines carry out at
-    full speed, a number and not seconds: about the cores that they have in common. More of them share the machines equally.
-    0: any number. Only simulated: on a cluster programs do so by themselves."""
+    """How many runs of programs that are starting (imports, building the model: `start_s` of their profiles) the machines carry
+    out at full speed, a number and not seconds: about the cores that they have in common. More of them share the machines
+    equally. 0: any number. Only simulated: on a cluster programs do so by themselves."""
 
     def problem(self) -> tuple[str, str] | None:
-        """The name of a number of slots with which something is wrong, and what, with the fix."""
+        """The name of the cost that is wrong, and the problem with its fix; None if all are right."""
         for name in SLOTS:
             if 0 < (slots := getattr(self, name)) < 1:
                 return name, f"must be 0 (any number) or at least 1, not {slots:g}"

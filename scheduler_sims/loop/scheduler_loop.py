@@ -88,6 +88,8 @@ class SchedulerLoop:
         self._retry_ns: int | None = None
         self._changes: set[str] = set()
         self._triggers: set[str] = set()
+        self._missed: frozenset[str] = frozenset()
+        """The triggers of a plan that failed."""
         self.asking = False
         """Whether the policy is computing a plan."""
         self.decisions = 0
@@ -340,6 +342,7 @@ class SchedulerLoop:
             return self._checked_plan(view)
         except PolicyError:
             self._changes |= view.changes  # the next view must contain them too
+            self._missed = view.triggers
             self._ledger.changed |= view.changed_nodes or set()
             raise
         finally:
@@ -368,9 +371,10 @@ class SchedulerLoop:
     def _view(self, now_ns: int) -> ClusterView:
         """The present state. It shows the loop's own books, so it is valid only while the policy makes its plan."""
         changed, self._ledger.changed = self._ledger.changed, set()
+        missed, self._missed = self._missed, frozenset()
         return ClusterView(
             now_s=to_s(now_ns),
-            triggers=frozenset(self._triggers),
+            triggers=missed.union(self._triggers),
             nodes=self._ledger.views(),
             jobs=self._jobs_view,
             changes=frozenset(self._changes),

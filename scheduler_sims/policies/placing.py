@@ -179,6 +179,14 @@ class FreeSpace:
                 self._replace(name, before)
             self._hopeless = hopeless
 
+    def takes(self, allocation: Allocation) -> bool:
+        """Occupies what `allocation` names if all of it is free; returns whether it was."""
+        try:
+            self.take(allocation)
+        except PolicyError:
+            return False
+        return True
+
     def take(self, allocation: Allocation) -> None:
         """Occupies what `allocation` names. Raises PolicyError if part of it isn't free; then nothing is taken."""
         tasks = _per_node(allocation)

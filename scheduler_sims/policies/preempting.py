@@ -19,7 +19,7 @@ from scheduler_sims.policies.departures import FIRST, LAST, Departures, Hope, Ke
 from scheduler_sims.policies.placing import FreeSpace
 
 _PART = 3
-"""Of the nodes with running jobs: fewer than one in so many are few."""
+"""Nodes are few if they are less than a third of those with running jobs."""
 _LONG = 20_000
 """Of a list of additions and releases, which is then begun anew."""
 

@@ -91,5 +91,5 @@ class ResumedLoop:
 
     def _step_since_ns(self, job: PresentJob, start: Start) -> int:
         """When the present step began. If it should be over by now, it ends now."""
-        times = self._truth.step_times(job.spec, start.allocation, start.samples.steps)
+        times = self._truth.step_times(job.spec, start.allocation, start.samples.steps).going_on(start.steps_done)
         return min(0, max(to_ns(job.step_since_s), -times.end_ns(start.steps_done, 1)))

@@ -34,10 +34,6 @@ class Pool:
         """The most GPUs of one node."""
         return max(self.gpus.values())
 
-    def has(self, gpus: int, nodes: int) -> bool:
-        """Whether so many of its nodes have an equal part of so many GPUs."""
-        return sum(count >= gpus // nodes for count in self.gpus.values()) >= nodes
-
 
 def pools(view: ClusterView) -> list[Pool]:
     """The GPU types of the cluster, in the order of nodes."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import product
 from math import inf
 from typing import Any, ClassVar
 
 from emulator_runtime.domain.errors import InputError, PolicyError
+from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
 from scheduler_sims.policies.goodput.elastic_rounds import ElasticRounds, RoundMemory
@@ -27,6 +29,7 @@ from scheduler_sims.policies.goodput.shapes import (
     working,
 )
 from scheduler_sims.policies.option_values import checked_seconds
+from scheduler_sims.policies.placing import FreeSpace
 
 MOST_GPUS = 64
 _MOST_COST = 3000.0
@@ -90,9 +93,11 @@ class Sia(ElasticRounds[Memory]):
     def _begin(self, view: ClusterView, last: Memory, number: int) -> Memory:
         found = pools(view)
         jobs = list(view.jobs.values())
-        shapes = _with_asked([shape for pool in found for shape in _shapes(pool)], found, view)
+        common = [shape for pool in found for shape in _shapes(pool)]
+        asked = _asked(view, found, common)
+        shapes = (*common, *dict.fromkeys(shape for own in asked.values() for shape in own))
         known = last.goodput if shapes == last.shapes and not self._by_job() else {}
-        goodput = {job.job_id: known.get(job.job_id) or self._goodputs(view, job, shapes) for job in jobs}
+        goodput = {job.job_id: known.get(job.job_id) or self._goodputs(view, job, shapes, asked) for job in jobs}
         most = {job.job_id: _most(job, last.most_gpus.get(job.job_id, 0)) for job in jobs}
         choices, chosen = self._choices(view, jobs, shapes, goodput, most), {}
         program = _program()
@@ -116,12 +121,19 @@ class Sia(ElasticRounds[Memory]):
         """Whether noise scales may change while jobs train."""
         return type(self).noise_scale_of is not Sia.noise_scale_of
 
-    def _goodputs(self, view: ClusterView, job: JobView, shapes: Sequence[Shape]) -> tuple[_Goodput, ...]:
-        """The job's goodput with each shape, 0 where it can't run, at the best batch size."""
+    def _goodputs(
+        self,
+        view: ClusterView,
+        job: JobView,
+        shapes: Sequence[Shape],
+        asked: Mapping[Configuration, Sequence[Shape]],
+    ) -> tuple[_Goodput, ...]:
+        """The job's goodput with each shape, 0 where it can't run, at the best batch size. `asked`: see _asked."""
         configuration, noise = elastic_configuration(view, job, "sia"), self.noise_scale_of(view, job)
         each_most, result = most_on_one_gpu(configuration, job), []
+        own, others = asked.get(configuration), {shape for each in asked.values() for shape in each}
         for shape in shapes:
-            if not can_have(configuration, shape):
+            if shape not in own if own is not None else shape in others or not can_have(configuration, shape):
                 result.append((0.0, 0))
                 continue
             sizes = [0]
@@ -182,7 +194,38 @@ class Sia(ElasticRounds[Memory]):
                 keep.append(job_id)
             batch_size = goodput[job_id][choice.index][1]
             wanted[job_id] = (with_shape(elastic_configuration(view, job, "sia"), choice.shape), batch_size)
-        return seated(view, wanted, keep)
+        placed = seated(view, wanted, keep)
+        if len(placed) < len(chosen):
+            self._seat_rest(view, placed, chosen, shapes, goodput)
+        return placed
+
+    def _seat_rest(
+        self,
+        view: ClusterView,
+        placed: dict[str, Allocation],
+        chosen: Mapping[str, _Choice],
+        shapes: Sequence[Shape],
+        goodput: Mapping[str, Sequence[_Goodput]],
+    ) -> None:
+        """The program counts the GPUs of a type, not those of nodes: a job without room for its choice keeps what it has, or gets
+        the best of its smaller shapes for which there is room."""
+        space, devices = FreeSpace.empty(view), working(view)
+        for allocation in placed.values():
+            space.take(allocation)
+        for job_id, choice in chosen.items():
+            if job_id in placed:
+                continue
+            job, speeds = view.jobs[job_id], goodput[job_id]
+            held = kept(job, devices)
+            if held is not None and space.takes(held):
+                placed[job_id] = held
+                continue
+            smaller = [i for i, shape in enumerate(shapes) if speeds[i][0] > 0 and shape.gpus < choice.shape.gpus]
+            for i in sorted(smaller, key=lambda i: (-speeds[i][0], i)):
+                found = space.place(with_shape(elastic_configuration(view, job, "sia"), shapes[i]))
+                if found is not None:
+                    placed[job_id] = replace(found, batch_size=speeds[i][1])
+                    break
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +246,28 @@ def _shapes(pool: Pool) -> list[Shape]:
     return shapes + [Shape(nodes * pool.largest, nodes, pool.gpu_type) for nodes in range(2, whole + 1)]
 
 
-def _with_asked(shapes: Sequence[Shape], found: Sequence[Pool], view: ClusterView) -> tuple[Shape, ...]:
-    """The shapes, and those that jobs were submitted with which can't have any of them, such as 3 GPUs."""
+def _asked(
+    view: ClusterView, found: Sequence[Pool], common: Sequence[Shape]
+) -> Mapping[Configuration, Sequence[Shape]]:
+    """For configurations that can have none of the common shapes: what they were submitted with, or the most GPUs for which there
+    is room in the empty cluster, on each GPU type."""
     wanted = dict.fromkeys(elastic_configuration(view, job, "sia") for job in view.jobs.values())
-    without = [each for each in wanted if not any(can_have(each, shape) for shape in shapes)]
-    asked = dict.fromkeys((each.total_gpus, each.min_tasks) for each in without)
-    more = (Shape(*numbers, pool.gpu_type) for pool in found for numbers in asked if pool.has(*numbers))
-    return (*shapes, *more)
+    without = [each for each in wanted if not any(can_have(each, shape) for shape in common)]
+    space = FreeSpace.empty(view) if without else None
+    asked = {}
+    for each in without:
+        assert space is not None
+        numbers = [(each.total_gpus, each.min_tasks), *product(reversed(each.gpu_range), each.task_range)]
+        asked[each] = [shape for pool in found if (shape := _first_with_room(space, each, numbers, pool.gpu_type))]
+    return asked
+
+
+def _first_with_room(
+    space: FreeSpace, configuration: Configuration, numbers: Iterable[tuple[int, int]], gpu_type: str
+) -> Shape | None:
+    shapes = (Shape(gpus, nodes, gpu_type) for gpus, nodes in numbers)
+    able = (shape for shape in shapes if can_have(configuration, shape))
+    return next((shape for shape in able if space.fits_after(with_shape(configuration, shape), [])), None)
 
 
 def _most(job: JobView, before: int) -> int:

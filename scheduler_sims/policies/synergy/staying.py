@@ -2,7 +2,8 @@
 
 Each round is packed from scratch, so a job that continues may be packed on another server for no benefit. Equal nodes are
 interchangeable: servers are assigned to equal nodes such that many jobs stay, and jobs that stay keep their devices and are
-never stopped. (Moves are free in Synergy's simulator, so this doesn't change its figures.)
+never stopped, unless devices of a node differ and others need theirs. (Moves are free in Synergy's simulator, so this doesn't
+change its figures.)
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _on_node(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
 
 def _anew(node: NodeView, grants: Sequence[Grant]) -> dict[str, Allocation]:
     found = devices_for(node, [grant.demand for grant in grants])
-    assert found is not None  # else the server would not have been given these jobs
+    assert found is not None  # the server was given these jobs one by one, in this order, as long as there were devices
     return {
         grant.demand.job.job_id: grant.demand.allocation(node, grant.host, devices)
         for grant, devices in zip(grants, found, strict=True)

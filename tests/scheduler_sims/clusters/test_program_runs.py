@@ -199,6 +199,32 @@ def test_a_program_that_is_stopped_while_it_starts_leaves_the_machines_to_others
     assert ends(cluster) == {"a": 16.5, "b": 3.0}
 
 
+def test_a_program_that_is_stopped_while_its_pod_starts_leaves_the_machines_to_others(pair):
+    """Of 4 s each, both have done half a second when 'b' is stopped: 'a' has started at 4.5 s."""
+    start, cluster = pair(start_s=4.0, host_slots=1, program_slots=1)
+    start("a")
+    start("b")
+    cluster.wait(0)
+    cluster.wait(S)
+    cluster.stop("b")
+    assert ends(cluster) == {"a": 19.5, "b": 1.0}
+
+
+@pytest.mark.parametrize("costs", [{}, {"program_start_s": 3.0}, {"program_slots": 1}, {"host_slots": 1}])
+def test_a_program_that_runs_already_goes_on(drive, costs):
+    """Half of its steps were done before time 0, and the next one began 0.25 s before it."""
+
+    class Earlier(Start):
+        def begin_ns(self, costs):
+            return -S // 4
+
+    at = drive(job(), **costs)
+    allocation = Allocation("gpu", (TaskPlacement("n1", (DeviceShare(device_uuid("n1", 0), T4),), 1000),))
+    at.cluster.start(Earlier(at.spec, allocation, -20 * S, 5))
+    at.wait(0)
+    assert at.wait() == [(4.75, "finished", 10)]
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -281,10 +281,11 @@ class Failing(Fifo):
     """Fails for a while, and says what it was told had changed."""
 
     def __init__(self, until_s):
-        self.until_s, self.changes = until_s, []
+        self.until_s, self.changes, self.triggers = until_s, [], []
 
     def plan(self, view):
         self.changes.append((view.now_s, sorted(view.changes)))
+        self.triggers.append(sorted(view.triggers))
         if view.now_s < self.until_s:
             raise ValueError("not yet")
         return super().plan(view)
@@ -294,6 +295,7 @@ def test_a_policy_that_fails_is_asked_again_and_told_all_that_changed(script):
     policy, cluster = Failing(5), script(("a", 1), ("b", 3))
     run = Run(cluster, policy)
     assert policy.changes == [(1.0, ["a"]), (3.0, ["a", "b"]), (3.0 + PATIENCE_S, ["a", "b"])]
+    assert policy.triggers == [["submitted"], ["submitted"], ["retry", "submitted"]]
     assert len(run.failures) == 2
     assert "the policy failed at 1.000 s: ValueError: not yet" in run.failures[0]
     assert {entry[2] for entry in cluster.done} == {"a", "b"}

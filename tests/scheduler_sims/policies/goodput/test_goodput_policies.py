@@ -208,6 +208,49 @@ def test_jobs_and_clusters_that_it_can_not_handle_are_refused(name):
 LLM = EXAMPLES / "llm-12"
 
 
+TRIPLE = [Node("n1", gpus=3), Node("n2", gpus=3)]
+
+
+def test_sia_gives_a_job_that_can_have_none_of_its_shapes_what_it_asks_for():
+    _, plan = planned(Sia(), [Job("odd", gpu_s=1000, gpus=3), Job("two", gpu_s=1000, gpus=2, nodes=2)], TRIPLE)
+    assert gpus(plan) == {"odd": 3}, "then each node has no GPU left for one of two tasks"
+    _, plan = planned(Sia(), [Job("two", gpu_s=1000, gpus=2, nodes=2)], TRIPLE)
+    assert gpus(plan) == {"two": 2}
+    nodes = [Node(f"n{number}", gpus=8) for number in range(9)]
+    _, plan = planned(Sia(), [Job("large", gpu_s=1000, gpus=72, nodes=9)], nodes)
+    assert gpus(plan) == {"large": 72}
+
+
+def test_sia_gives_others_none_of_the_shapes_that_such_a_job_asks_for():
+    jobs = [elastic("e", most=3, on="n1/0 n1/1"), Job("odd", gpu_s=1000, gpus=3)]
+    _, plan = planned(Sia(), jobs, TRIPLE, now_s=6000.0)
+    assert gpus(plan) == {"e": 2, "odd": 3}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "job", "given"),
+    [
+        ([Node("n1", gpus=6)], elastic("e", gpus=7, min_gpus=5, max_gpus=7, cpus=7), 6),
+        ([Node("n1", gpus=8, unhealthy=(0, 1, 2))], elastic("e", gpus=6, min_gpus=5, max_gpus=6, cpus=6), 5),
+        ([Node("n1", gpus=4, cpus=2)], Job("e", gpu_s=1000, gpus=3, cpus=4), None),
+        ([Node("n1", gpus=3, gpu_memory_gib=8)], Job("e", gpu_s=1000, gpus=3, gpu_memory_gib=12), None),
+    ],
+)
+def test_sia_offers_such_a_job_only_what_there_is_room_for(nodes, job, given):
+    _, plan = planned(Sia(), [job, Job("x", gpu_s=1000, gpus=1)], nodes)
+    assert gpus(plan) == (
+        {"x": 1} if given is None else {"e": given} | ({"x": 1} if given < 6 and len(nodes) > 1 else {})
+    )
+
+
+def test_sia_stops_no_job_for_a_choice_without_room():
+    """Two GPUs are left, one on each node; two of them are the best choice for 'e'."""
+    nodes = [Node("n1", gpus=4), Node("n2", gpus=4)]
+    jobs = [Job("o1", gpu_s=1000, gpus=3), Job("o2", gpu_s=1000, gpus=3), elastic("e", most=2, on="n1/3")]
+    _, plan = planned(Sia(), jobs, nodes, now_s=6000.0)
+    assert gpus(plan) == {"o1": 3, "o2": 3, "e": 1}
+
+
 def test_sia_leaves_batches_of_durations_alone():
     run = Experiment.load(LLM / "workload.csv", LLM / "cluster.yaml").simulate("sia:noise_scale=1000,restart_s=90")
     assert (figures(run).finished, figures(run).failed) == (12, 0)
