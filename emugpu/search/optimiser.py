@@ -179,7 +179,8 @@ class Search:
             )
         else:
             room = [self._room[str(one[GPU_TYPE])] for one in candidates]
-            chosen = self._surrogate.best(candidates, [self._observation(one) for one in known], room)
+            under_way = [self.allowed[key] for key in self.allowed if key in self._planned and key not in self.found]
+            chosen = self._surrogate.best(candidates, [self._observation(one) for one in known], room, under_way)
         self._planned.add(key_of(chosen))
         return chosen, None
 

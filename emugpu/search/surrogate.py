@@ -68,19 +68,27 @@ class Surrogate:
         return candidates[self._random.choice(np.flatnonzero(nearest >= nearest.max() - 1e-9).tolist())]
 
     def best(
-        self, candidates: Sequence[Configuration], known: Sequence[Observation], room_bytes: Sequence[float]
+        self,
+        candidates: Sequence[Configuration],
+        known: Sequence[Observation],
+        room_bytes: Sequence[float],
+        under_way: Sequence[Configuration] = (),
     ) -> Configuration:
         """The candidate of which most improvement is expected. `room_bytes`: memory that each of them would have. At least one
-        of `known` has a value."""
+        of `known` has a value. Those `under_way` are believed to take what is expected of them ("kriging believer": Ginsbourger
+        et al., 2010), so that what is evaluated at the same time differs."""
         done = [one for one in known if one.value is not None]
         values = [log(one.value) for one in done if one.value is not None]
         failed = [one for one in known if one.value is None and one.fits]  # no better than the worst
         values += [max(values)] * len(failed)
-        places = self._places(candidates)
-        mean, deviation = self._expected(
-            places, self._places([one.configuration for one in [*done, *failed]]), np.array(values), _NOISE
-        )
-        better = (min(values) - mean) / deviation
+        places, at = self._places(candidates), self._places([one.configuration for one in [*done, *failed]])
+        taken = np.array(values)
+        if under_way:
+            going = self._places(under_way)
+            believed, _ = self._expected(going, at, taken, _NOISE)
+            at, taken = np.concatenate([at, going]), np.concatenate([taken, believed])
+        mean, deviation = self._expected(places, at, taken, _NOISE)
+        better = (taken.min() - mean) / deviation
         merit = deviation * (better * _below(better) + np.exp(-(better**2) / 2) / (2 * pi) ** 0.5)
         merit *= self._fitting(places, known, np.log(np.asarray(room_bytes, dtype=np.float64)))
         return candidates[int(np.argmax(merit))]

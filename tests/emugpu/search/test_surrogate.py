@@ -61,6 +61,22 @@ def test_a_dozen_of_forty_find_the_best(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_those_that_are_chosen_at_the_same_time_teach_something_each(seed: int) -> None:
+    """Four at once, after six: they differ in more than one step of one knob, and one is as good as the four of one by one."""
+    surrogate, known = Surrogate(KNOBS, Random(seed)), searched(seed, 1e9, 6)
+    left, chosen = rest(known), list[Configuration]()
+    for _ in range(4):
+        chosen.append(surrogate.best(left, known, [1e9] * len(left), chosen))
+        left = [one for one in left if one not in chosen]
+    apart = [
+        sum(abs(KNOBS[name].index(one[name]) - KNOBS[name].index(other[name])) for name in KNOBS)  # type: ignore[arg-type]
+        for one, other in itertools.combinations(chosen, 2)
+    ]
+    assert max(apart) > 1
+    assert min(time_of(one) for one in chosen) <= 1.5 * min(time_of(one) for one in GRID)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_the_best_is_found_at_the_border_of_what_fits(seed: int) -> None:
     """The fastest ones don't fit, and what runs out of memory doesn't say how much it would need."""
     assert need_of(min(GRID, key=time_of)) > ROOM
