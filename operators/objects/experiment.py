@@ -381,7 +381,8 @@ class ExperimentStatus(Report):
     started_ns: TimeNs | None = Field(None, alias="startedAt")
     finished_ns: TimeNs | None = Field(None, alias="finishedAt")
     calibration: dict[str, StrictStr] = Field(
-        {}, description="What scheduling actions take on this cluster, as measured: seconds as decimal texts."
+        {},
+        description="What scheduling actions take on this cluster, as measured: seconds, and numbers of slots, as decimal texts.",
     )
     results: Annotated[
         tuple[ResultColumn, ...],

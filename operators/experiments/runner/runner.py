@@ -22,6 +22,7 @@ from operators.experiments.saved import SavedComparison
 from operators.kube.api import NAMESPACE, Api, selector_of
 from operators.objects.names import EXPERIMENT_OWNER, EXPERIMENT_UID_LABEL
 from scheduler_sims.experiment import Experiment
+from scheduler_sims.interface.costs import SLOTS
 from scheduler_sims.loop.strategies import Explain
 from scheduler_sims.reports.comparison import compare
 from scheduler_sims.reports.files import write_jobs_csv, write_summary
@@ -104,7 +105,8 @@ class Runner:
         report = self._save(files)
         found = results_of(runs, spec.pod_schedulers)
         measured = comparison.calibration.figures() if comparison.calibration is not None else {}
-        costs = {_camel(name): decimal(value) for name, value in measured.items() if name.endswith("_s")}
+        named = {name: value for name, value in measured.items() if name.endswith("_s") or name in SLOTS}
+        costs = {_camel(name): decimal(value) for name, value in named.items()}
         self._writer.update(
             done=comparison.done,
             results=found.columns,
@@ -169,6 +171,6 @@ async def remove_leftovers(api: Api, uid: str, wall_ns: Callable[[], int]) -> No
 
 
 def _camel(name: str) -> str:
-    """start_s -> startSeconds."""
+    """start_s -> startSeconds, host_slots -> hostSlots."""
     first, *others = name.removesuffix("_s").split("_")
-    return first + "".join(word.capitalize() for word in others) + "Seconds"
+    return first + "".join(word.capitalize() for word in others) + ("Seconds" if name.endswith("_s") else "")

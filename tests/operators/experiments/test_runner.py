@@ -188,6 +188,7 @@ def test_what_was_measured_is_not_measured_again(
     experiment = attempt()
     assert calls == [0.3]
     assert experiment.calibration["startSeconds"] == "2.000" and experiment.calibration["handOverSeconds"] == "3.300"
+    assert experiment.calibration["hostSlots"] == "0.000"
     assert kept(cluster).calibration == measured
 
 
