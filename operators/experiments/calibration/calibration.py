@@ -21,7 +21,7 @@ _NAMES = {"restart_s": "restore_s"}
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Measured costs in seconds, by name (estimates.py says what each one is).
+    """Measured costs, by name: seconds, and numbers of slots (estimates.py says what each one is).
 
     `coalesce_s`: for how long the scheduler gathered events; it is in none of the costs. `usable`: the number of usable
     observations of each probe. `notes`: sentences about costs that may be wrong, because probes were lost.
