@@ -33,6 +33,8 @@ TORCH_PLACE = "opt/torch"
 _BUILD_CUDA = (
     "import sys, pathlib; from emulator_runtime.cuda.build import build; build(pathlib.Path(sys.argv[1]), flags=['-s'])"
 )
+_COMPILING = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+"""Byte code isn't bound to times of files, since layers have none. In one process: there are no semaphores in a chroot."""
 _TORCHRUN = "#!/usr/bin/python3.11\nimport sys\n\nfrom torch.distributed.run import main\n\nsys.exit(main())\n"
 
 
@@ -67,8 +69,8 @@ class ImageAssembly:
         scripts = [self.checkout / "images/assemble", folder / "packages"]
         scripts += [folder / "finish", folder / "python"] if name == "emugpu" else []
         scripts += [folder / "requirements.txt"] if name == "emugpu-torch" else []
-        compiled = ["byte code"] if name == "emugpu-torch" else []  # the images before had none
-        key = content_key(*scripts, versions.DEBIAN_SUITE, *wanted, *compiled)
+        compiling = _COMPILING if name == "emugpu-torch" else ()
+        key = content_key(*scripts, versions.DEBIAN_SUITE, *wanted, *compiling)
 
         def make(path: Path) -> None:
             rootfs = debian_rootfs(self.cache, self.shell, self.steps)
@@ -89,7 +91,7 @@ class ImageAssembly:
         return self.cache.ensure(f"base-{name}", key, make)
 
     def _torch(self, root: Path, requirements: Path) -> None:
-        """As in images/torch/Dockerfile. Byte code isn't bound to times of files, since layers have none."""
+        """As in images/torch/Dockerfile."""
         self._pip(root, ["--no-deps", "--requirement", str(requirements)], TORCH_PLACE)
         shutil.rmtree(
             root / TORCH_PLACE / "bin", ignore_errors=True
@@ -100,9 +102,8 @@ class ImageAssembly:
             (programs / name).symlink_to("/usr/bin/python3.11")
         (programs / "torchrun").write_text(_TORCHRUN, encoding="ascii")
         (programs / "torchrun").chmod(0o755)
-        compiling = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
         compiled = self.shell.attempt(
-            *("chroot", root, "/usr/bin/python3.11", "-IS", *compiling, "/usr/lib/python3.11", f"/{TORCH_PLACE}"),
+            *("chroot", root, "/usr/bin/python3.11", "-IS", *_COMPILING, "/usr/lib/python3.11", f"/{TORCH_PLACE}"),
             timeout_s=BUILD_TIMEOUT_S,
         )  # some packages contain files that aren't meant for this Python, so the exit status says nothing
         if not any((root / TORCH_PLACE / "torch/__pycache__").glob("__init__.*.pyc")):

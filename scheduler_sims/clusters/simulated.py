@@ -59,7 +59,8 @@ class _Run:
     allocation: Allocation | None = None
     """Where nodes may go away."""
     kept: int = 0
-    """The steps up to the last checkpoint, which was written at `kept_ns`, if not the run (or its program) began then."""
+    """The steps that the last checkpoint has, which was written at `kept_ns`; before the first one the run, or its program, began
+    at that time."""
     kept_ns: int = _LATER_NS
 
 
@@ -84,9 +85,9 @@ class _HostWork:
 
 @dataclass(frozen=True, slots=True)
 class _HostDone:
-    """The machines have done some work (of programs), unless more of it has come since this was the `number`th forecast."""
+    """The machines have done some work (of programs), unless what they have to do has changed since its `version`."""
 
-    number: int
+    version: int
     program: bool
 
 
@@ -102,14 +103,8 @@ class _Pending:
     stop: _StopDelivery | None = None
 
 
-@dataclass(slots=True)
-class _Machines:
-    """Work that shares the machines; `forecasts`: how often it was computed when the next piece is done."""
-
-    share: HostShare[tuple[_HostWork, int]]
-    forecasts: int = 0
-
-
+_Machines = HostShare[tuple[_HostWork, int]]
+"""What they do for runs: each piece with the run's number."""
 _Entry = Event | _Run | _StopDelivery | _HostWork | _HostDone | NodeTurn | Checkpoint
 
 
@@ -133,8 +128,8 @@ class SimulatedCluster:
         self._stops = StopQueue(costs)
         self._finish_ns = to_ns(costs.finish_s)
         self._now_ns = 0
-        self._host = _machines(costs.host_slots)
-        self._programs = _machines(costs.program_slots)
+        self._host = _Machines(costs.host_slots) if costs.host_slots else None
+        self._programs = _Machines(costs.program_slots) if costs.program_slots else None
         self._pending: dict[str, _Pending] = {}
         self._heap: list[tuple[tuple[int, int, int], int, _Entry]] = []
         self._runs: dict[str, _Run] = {}
@@ -235,22 +230,21 @@ class SimulatedCluster:
         """The machines begin a piece of work, or have done some, if that is still so."""
         machines = self._programs if work.program else self._host
         assert machines is not None
-        if isinstance(work, _HostDone) and work.number == machines.forecasts:
+        if isinstance(work, _HostDone) and work.version == machines.version:
             self._advance(now_ns)
-            for done, its_number in machines.share.take(now_ns):
+            for done, its_number in machines.take(now_ns):
                 self._worked(done, its_number)
         elif isinstance(work, _HostWork) and self._of(work, number) is not None:
             self._advance(now_ns)
-            machines.share.add(now_ns, (work, number), self._work_ns(work))
+            machines.add(now_ns, (work, number), self._work_ns(work))
         else:
             return
         self._forecast(machines, program=work.program)
 
     def _forecast(self, machines: _Machines, *, program: bool) -> None:
-        machines.forecasts += 1
-        if (due_ns := machines.share.next_ns()) is not None:
-            done = _HostDone(machines.forecasts, program)
-            heapq.heappush(self._heap, ((due_ns, _HOST, -2 if program else -1), machines.forecasts, done))
+        if (due_ns := machines.next_ns()) is not None:
+            done = _HostDone(machines.version, program)
+            heapq.heappush(self._heap, ((due_ns, _HOST, -2 if program else -1), machines.version, done))
 
     def _of(self, work: _HostWork, number: int) -> _Run | None:
         """The run that the work belongs to, if it still does."""
@@ -333,16 +327,10 @@ class SimulatedCluster:
 
     def _not_begun(self, run: _Run) -> None:
         """A run won't get to its first step, if it has not yet: what the machines were doing for it ends."""
-        pending = self._pending.pop(run.job.job_id, None)
-        if pending is None:
+        if self._pending.pop(run.job.job_id, None) is None:
             return
         for machines, program in ((self._host, False), (self._programs, True)):
-            if machines is None:
-                continue
-            works = [
-                _HostWork(run.job.job_id, task, program=program) for task in range(len(pending.start.allocation.tasks))
-            ]
-            if sum(machines.share.discard(self._now_ns, (work, run.born)) for work in works):
+            if machines is not None and machines.discard(self._now_ns, lambda piece: piece[1] == run.born):
                 self._forecast(machines, program=program)
 
     # --- nodes that go away ---------------------------------------------------------------------------------------------
@@ -527,10 +515,6 @@ class SimulatedCluster:
             if event.job_id in self._shared:
                 self._shared.leave(event.job_id, event.at_ns)
         return True
-
-
-def _machines(slots: float) -> _Machines | None:
-    return _Machines(HostShare(slots)) if slots else None
 
 
 def _kept(job: JobSpec, steps_done: int) -> int:

@@ -458,7 +458,6 @@ class SchedulerLoop:
         sketch = self._ledger.without(leaving) if leaving else free
         for one in undivided:
             sketch.take(one.job_id, one.new)
-        last = next(reversed(starts))  # nothing is placed beside it afterwards
         for job_id, allocation in starts.items():
             check_allocation(self.books.specs.get(job_id), job_id, allocation)
             if job_id not in views or not views[job_id].queued:
@@ -470,13 +469,11 @@ class SchedulerLoop:
                 raise PlanRefusedError(job_id, problem, never=shortage.never)
             if refusal := self._cluster.capabilities.refusal(self.books.specs[job_id], planned):
                 raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
-            if job_id != last:
-                sketch.take(job_id, planned)
+            sketch.take(job_id, planned)
             if sketch is free:
                 ready[job_id] = planned
             elif (resolved := free.resolve(allocation)) is not None:  # else: a stopping job still holds its place
-                if job_id != last:
-                    free.take(job_id, resolved)
+                free.take(job_id, resolved)
                 ready[job_id] = resolved
         later_tasks = sum([len(resolved.tasks) for resolved in ready.values()])
         for job_id, resolved in ready.items():

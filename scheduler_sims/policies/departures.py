@@ -19,6 +19,7 @@ Key = tuple[float, float, float]
 """Sort key of a running job: rank, submit time, row. The largest key stops first."""
 
 FIRST, LAST = (-inf, -inf, -inf), (inf, inf, inf)
+"""Below and above the keys of all jobs."""
 
 
 class Hope:
@@ -45,7 +46,7 @@ class Hope:
     def nodes(self, limit: Key) -> set[str]:
         """Those where it may get room by stopping jobs with a key above `limit`."""
         at = bisect_right(self._ordered, limit, key=_limit)
-        return self._open if at == len(self._ordered) else self._open.union(node for _, node in self._ordered[at:])
+        return self._open.union([node for _, node in self._ordered[at:]])
 
     def fail(self, node: str, limit: Key) -> None:
         """It was in vain there with this limit."""

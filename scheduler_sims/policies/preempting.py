@@ -119,7 +119,7 @@ class Room:
         """
         best: tuple[str, list[JobView]] | None = None
         hope, first_limit = self._hope(configuration), limit
-        nodes = hope.nodes(limit).copy()
+        nodes = hope.nodes(limit)
         if not nodes:
             return None
         for node in self._nodes_left(configuration, nodes):

@@ -221,8 +221,9 @@ def _jobs(terms: Terms, seed: int) -> tuple[JobSpec, ...]:
         gpus = random.choice(terms.gpus)
         tasks = 2 if terms.gangs and gpus > 1 and random.random() < 0.4 else 1
         steps = random.choice([20, 40, round(8 * 100 ** random.random())])
-        several = len(terms.memory_gib) > 1
-        memory = 0 if not several else random.choice(terms.memory_gib) if gpus == 1 else min(terms.memory_gib)
+        memory = 0
+        if len(terms.memory_gib) > 1:
+            memory = random.choice(terms.memory_gib) if gpus == 1 else min(terms.memory_gib)
         wanted = Configuration(
             *("gpu", gpus // tasks, 1000 * gpus // tasks),
             device_memory_bytes=memory * GIB * 9 // 10,  # a context takes some of it

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from emulator_runtime.domain.units import to_ns, to_s
 from operators.experiments.calibration.observations import Observations, ProbeRun, ProbeStop
-from scheduler_sims.clusters.host_share import HostShare
+from scheduler_sims.clusters.host_share import HostShare, ends_ns
 
 Costs = Mapping[str, float]
 Estimate = Callable[[Observations, Costs], float]
@@ -126,13 +126,8 @@ def host_slots(seen: Observations, costs: Costs) -> float:
 
 def program_start_s(seen: Observations, costs: Costs) -> float:
     """By how much longer a program that runs alone takes to begin than emulated training."""
-    alone = seen.runs_of("programs")[:1]
-    return max(0.0, alone[0].start_s - costs["start_s"]) if alone and _all_programs(seen) else 0.0
-
-
-def _all_programs(seen: Observations) -> bool:
-    """Whether each program ran; else it isn't known which one was alone."""
-    return len(seen.runs_of("programs")) >= max(2, seen.planned.get("programs", 0))
+    alone, _ = _programs(seen)
+    return max(0.0, alone.start_s - costs["start_s"]) if alone else 0.0
 
 
 def program_slots(seen: Observations, _costs: Costs) -> float:
@@ -140,35 +135,26 @@ def program_slots(seen: Observations, _costs: Costs) -> float:
 
     Example: one alone takes 3 s, each of four at once 6 s: 2.
     """
-    runs = seen.runs_of("programs")
-    if not _all_programs(seen):
+    alone, together = _programs(seen)
+    if alone is None:
         return 0.0
-    alone, together = runs[0], runs[1:]
     work_ns, since_ns = alone.end_ns - alone.begin_ns, together[0].begin_ns
+    pieces = [(run.begin_ns - since_ns, work_ns) for run in together]
+    observed_ns = sorted(run.end_ns - since_ns for run in together)
 
     def off_s(slots: float) -> float:
-        ends_ns = _ends_ns([run.begin_ns - since_ns for run in together], work_ns, slots)
-        ends = zip(sorted(run.end_ns - since_ns for run in together), ends_ns, strict=True)
-        return round(sum(abs(to_s(observed - predicted)) for observed, predicted in ends), 3)
+        predicted_ns = sorted(ends_ns(slots, pieces))
+        return round(sum(abs(to_s(one - other)) for one, other in zip(observed_ns, predicted_ns, strict=True)), 3)
 
     grid = [1 + number / _PER_SLOT for number in range((len(together) - 1) * _PER_SLOT + 1)]
     slots = min(grid, key=lambda slots: (off_s(slots), -slots))
     return slots if slots < len(together) else 0.0
 
 
-def _ends_ns(begins_ns: Sequence[int], work_ns: int, slots: float) -> list[int]:
-    """When pieces of equal work end that begin at these times, in order, and share so many slots."""
-    share, ends_ns = HostShare[int](slots), list[int]()
-
-    def until(at_ns: int | None) -> None:
-        while (due_ns := share.next_ns()) is not None and (at_ns is None or due_ns <= at_ns):
-            ends_ns.extend(due_ns for _ in share.take(due_ns))
-
-    for number, begin_ns in enumerate(sorted(begins_ns)):
-        until(begin_ns)
-        share.add(begin_ns, number, work_ns)
-    until(None)
-    return ends_ns
+def _programs(seen: Observations) -> tuple[ProbeRun | None, Sequence[ProbeRun]]:
+    """The program that ran alone, and those that ran together. None and none if one is missing: which was alone isn't known."""
+    runs = seen.runs_of("programs")
+    return (runs[0], runs[1:]) if len(runs) >= max(2, seen.planned.get("programs", 0)) else (None, ())
 
 
 def finish_s(seen: Observations, _costs: Costs) -> float:

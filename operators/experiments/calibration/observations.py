@@ -108,18 +108,13 @@ def _runs(spec: JobSpec, job: ObservedJob, decisions: Iterable[Decision]) -> lis
     (work,) = spec.work.values()
     assert isinstance(work, TimedWork)
     step_ns = to_ns(work.duration_s) // spec.steps
-    computes = spec.program is not None
     asked = [decision.at_ns for decision in decisions if spec.job_id in decision.started]
     if len(asked) != len(job.runs):
         return []  # which decision started which run is unknown
+    begins_ns = [run.from_ns if spec.program else run.until_ns - run.steps * step_ns for run in job.runs]
     return [
-        ProbeRun(
-            job.submitted_ns or 0,
-            at_ns,
-            run.from_ns if computes else run.until_ns - run.steps * step_ns,
-            run.until_ns,
-        )
-        for at_ns, run in zip(asked, job.runs, strict=True)
+        ProbeRun(job.submitted_ns or 0, at_ns, begin_ns, run.until_ns)
+        for at_ns, begin_ns, run in zip(asked, begins_ns, job.runs, strict=True)
     ]
 
 

@@ -53,12 +53,12 @@ class Sia(ElasticRounds[Memory]):
     """Each round of `round_s` every job gets one configuration of GPU type and number, or waits.
 
     Configurations are 1, 2, 4, ... GPUs of one node, and whole nodes; for a job that can have none of these, what it was
-    submitted with. A job's goodput with each of them, relative to its slowest
-    one, to the power `power`, is a cost, plus `penalty` for each waiting job; a configuration other than the present one counts
-    less, by the time of restarts (`restart_s` each). A job gets at most twice as many GPUs as it has run with. A job that isn't
-    elastic may get another GPU type. `noise_scale`: gradient noise scale in samples, of all jobs; 0: batch sizes stay as
-    submitted; a policy of your own may derive from Sia and say it by job (`noise_scale_of`).
-    Sia learns speeds by running; here they come from the estimates (`fidelity`: of the paper's program, not of its estimators).
+    submitted with. A job's goodput with each of them, relative to its slowest one, to the power `power`, is a cost, plus
+    `penalty` for each waiting job; a configuration other than the present one counts less, by the time of restarts (`restart_s`
+    each). A job gets at most twice as many GPUs as it has run with. A job that isn't elastic may get another GPU type.
+    `noise_scale`: gradient noise scale in samples, of all jobs; 0: batch sizes stay as submitted; a policy of your own may derive
+    from Sia and say it by job (`noise_scale_of`). Sia learns speeds by running; here they come from the estimates (`fidelity`: of
+    the paper's program, not of its estimators).
     """
 
     name: ClassVar[str] = "sia"
@@ -94,10 +94,10 @@ class Sia(ElasticRounds[Memory]):
         found = pools(view)
         jobs = list(view.jobs.values())
         common = [shape for pool in found for shape in _shapes(pool)]
-        asked = _asked(view, found, common)
-        shapes = (*common, *dict.fromkeys(shape for own in asked.values() for shape in own))
+        able = _able(view, found, common)
+        shapes = tuple(dict.fromkeys((*common, *(shape for own in able.values() for shape in own))))
         known = last.goodput if shapes == last.shapes and not self._by_job() else {}
-        goodput = {job.job_id: known.get(job.job_id) or self._goodputs(view, job, shapes, asked) for job in jobs}
+        goodput = {job.job_id: known.get(job.job_id) or self._goodputs(view, job, shapes, able) for job in jobs}
         most = {job.job_id: _most(job, last.most_gpus.get(job.job_id, 0)) for job in jobs}
         choices, chosen = self._choices(view, jobs, shapes, goodput, most), {}
         program = _program()
@@ -126,14 +126,14 @@ class Sia(ElasticRounds[Memory]):
         view: ClusterView,
         job: JobView,
         shapes: Sequence[Shape],
-        asked: Mapping[Configuration, Sequence[Shape]],
+        able: Mapping[Configuration, Sequence[Shape]],
     ) -> tuple[_Goodput, ...]:
-        """The job's goodput with each shape, 0 where it can't run, at the best batch size. `asked`: see _asked."""
+        """The job's goodput with each shape, 0 where it can't run, at the best batch size. `able`: what each configuration can
+        have."""
         configuration, noise = elastic_configuration(view, job, "sia"), self.noise_scale_of(view, job)
         each_most, result = most_on_one_gpu(configuration, job), []
-        own, others = asked.get(configuration), {shape for each in asked.values() for shape in each}
         for shape in shapes:
-            if shape not in own if own is not None else shape in others or not can_have(configuration, shape):
+            if shape not in able[configuration]:
                 result.append((0.0, 0))
                 continue
             sizes = [0]
@@ -246,20 +246,18 @@ def _shapes(pool: Pool) -> list[Shape]:
     return shapes + [Shape(nodes * pool.largest, nodes, pool.gpu_type) for nodes in range(2, whole + 1)]
 
 
-def _asked(
-    view: ClusterView, found: Sequence[Pool], common: Sequence[Shape]
-) -> Mapping[Configuration, Sequence[Shape]]:
-    """For configurations that can have none of the common shapes: what they were submitted with, or the most GPUs for which there
-    is room in the empty cluster, on each GPU type."""
-    wanted = dict.fromkeys(elastic_configuration(view, job, "sia") for job in view.jobs.values())
-    without = [each for each in wanted if not any(can_have(each, shape) for shape in common)]
-    space = FreeSpace.empty(view) if without else None
-    asked = {}
-    for each in without:
-        assert space is not None
-        numbers = [(each.total_gpus, each.min_tasks), *product(reversed(each.gpu_range), each.task_range)]
-        asked[each] = [shape for pool in found if (shape := _first_with_room(space, each, numbers, pool.gpu_type))]
-    return asked
+def _able(view: ClusterView, found: Sequence[Pool], common: Sequence[Shape]) -> Mapping[Configuration, Sequence[Shape]]:
+    """The shapes that each configuration can have: of the common ones; if none of them, what it was submitted with, or the most
+    GPUs for which there is room in the empty cluster, on each GPU type."""
+    able: dict[Configuration, Sequence[Shape]] = {}
+    space: FreeSpace | None = None
+    for one in dict.fromkeys(elastic_configuration(view, job, "sia") for job in view.jobs.values()):
+        able[one] = [shape for shape in common if can_have(one, shape)]
+        if not able[one]:
+            space = space or FreeSpace.empty(view)
+            numbers = [(one.total_gpus, one.min_tasks), *product(reversed(one.gpu_range), one.task_range)]
+            able[one] = [shape for pool in found if (shape := _first_with_room(space, one, numbers, pool.gpu_type))]
+    return able
 
 
 def _first_with_room(

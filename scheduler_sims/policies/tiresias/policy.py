@@ -117,8 +117,7 @@ class Gittins:
         known = memory.places if view.triggers <= _NO_NEWS else {}
         places = {job_id: place for job_id, place in known.items() if job_id not in view.changes}
         plan = _plan(view, learned, self._rules, lambda books, job: _by_index(books, job, table, places), lasting=False)
-        ended = {} if self._table else {"ended": learned.ended, "table": learned.table}
-        return replace(plan, state=replace(plan.state, places=places, **ended))
+        return replace(plan, state=replace(plan.state, places=places))
 
 
 def rules_of(name: str, limits: str, fidelity: str, *, by_gpus: bool = True, promote: float = 0.0) -> Rules:

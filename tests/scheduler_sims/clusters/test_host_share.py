@@ -6,25 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_sims.clusters.host_share import HostShare
+from scheduler_sims.clusters.host_share import HostShare, ends_ns
 
 S = 10**9
 
 
 def ends_s(slots: float, *work: tuple[float, float]) -> list[float]:
     """When pieces of work end, each given as (begin, duration alone) in seconds, in order of their begin."""
-    share = HostShare[int](slots)
-    found: dict[int, float] = {}
-
-    def until(at_ns: int | None) -> None:
-        while (due_ns := share.next_ns()) is not None and (at_ns is None or due_ns <= at_ns):
-            found.update(dict.fromkeys(share.take(due_ns), due_ns / S))
-
-    for number, (begin_s, alone_s) in enumerate(work):
-        until(round(begin_s * S))
-        share.add(round(begin_s * S), number, round(alone_s * S))
-    until(None)
-    return [found[number] for number in range(len(work))]
+    return [
+        end_ns / S for end_ns in ends_ns(slots, [(round(begin_s * S), round(alone_s * S)) for begin_s, alone_s in work])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +36,8 @@ def test_what_is_discarded_no_longer_shares() -> None:
     share = HostShare[str](1)
     share.add(0, "a", 2 * S)
     share.add(0, "b", 2 * S)
-    assert share.discard(S, "b")
-    assert not share.discard(S, "b")
+    assert share.discard(S, "b".__eq__)
+    assert not share.discard(S, "b".__eq__)
     assert share.next_ns() == pytest.approx(2.5 * S, abs=2)
 
 

@@ -162,29 +162,26 @@ def test_programs_that_start_share_the_machines(pair):
     assert ends(cluster) == {"a": 19.0, "b": 20.0}
 
 
-def test_a_program_takes_longer_to_start_on_the_cluster_alone_and_beside_others(pair):
+def test_a_program_takes_longer_to_start_on_the_cluster(pair):
     start, cluster = pair(program_start_s=1.0)
     start("a")
     assert ends(cluster) == {"a": 16.0}
-    start, cluster = pair(program_start_s=1.0, program_slots=1)
+
+
+@pytest.mark.parametrize(
+    ("costs", "end_s"),
+    [
+        ({"program_slots": 2}, 15.0),  # a slot each
+        ({"program_slots": 1, "program_start_s": 1.0}, 22.0),
+        # Pods first: two starts of 1 s on one slot are over at 2 s, and both programs begin after half a second more.
+        ({"start_s": 1.0, "warm_up_s": 0.5, "host_slots": 1, "program_slots": 1}, 22.5),
+    ],
+)
+def test_programs_that_start_at_once(pair, costs, end_s):
+    start, cluster = pair(**costs)
     start("a")
     start("b")
-    assert ends(cluster) == {"a": 22.0, "b": 22.0}
-
-
-def test_programs_with_a_slot_each_do_not(pair):
-    start, cluster = pair(program_slots=2)
-    start("a")
-    start("b")
-    assert ends(cluster) == {"a": 15.0, "b": 15.0}
-
-
-def test_pods_and_then_programs_share_the_machines(pair):
-    """Two starts of 1 s on one slot are over at 2 s; both programs begin after half a second more, and need 10 s together."""
-    start, cluster = pair(start_s=1.0, warm_up_s=0.5, host_slots=1, program_slots=1)
-    start("a")
-    start("b")
-    assert ends(cluster) == {"a": 22.5, "b": 22.5}
+    assert ends(cluster) == {"a": end_s, "b": end_s}
 
 
 def test_a_program_that_is_stopped_while_it_starts_leaves_the_machines_to_others(pair):
