@@ -69,11 +69,12 @@ class Original:
     events: int = 0
 
     def run(self) -> dict[str, float]:
+        """Seconds at which the jobs end. Those that never fit the cluster aren't among them."""
         coming = sorted(self.jobs, key=lambda job: job.submit_s)
         present: list[One] = []
         running: list[One] = []
         now_s = 0.0
-        while coming or present:
+        while coming or running:
             self.events += 1
             ends = {job.job_id: now_s + job.steps * job.step_s for job in running}
             next_s = min([*ends.values(), *(job.submit_s for job in coming[:1])])
@@ -90,7 +91,7 @@ class Original:
             present.sort(key=self.key)
             running = self.placed(self.choose(present), {job.job_id: job for job in present})
             present.sort(key=lambda job: -job.gpus)
-        return {job.job_id: job.end_s for job in self.jobs}
+        return {job.job_id: job.end_s for job in self.jobs if job.end_s}
 
     def key(self, job: One) -> float:
         return job.gpus * (job.steps * job.profile.iteration_s if self.aware else job.ran_s)
@@ -107,7 +108,7 @@ class Original:
             if fits(group.jobs[0]):
                 members = [jobs[member.job_id] for member in group.jobs]
                 for member in members:
-                    member.step_s = iteration_s(group.profiles)
+                    member.step_s = iteration_s(group.profiles, self.grouping.overheads)
                     member.overhead_s = sum(job.start_s for job in members)
                 running += members
         return running
@@ -220,28 +221,25 @@ RUNS = [("m1", 1, 1), ("m1", 1, 2), ("m2", 1, 2), ("t3_60", 2, 8), ("t3_200", 2,
 @pytest.mark.skipif(not os.environ.get("EMUGPU_SCHEDULER_DATA"), reason="EMUGPU_SCHEDULER_DATA names no folder")
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize(("trace", "nodes", "width"), RUNS)
-def test_the_files_of_muris_simulator(trace, nodes, width, flag, request):
-    """Small cases job by job, others on average: other matchings of the same weight give single jobs other ends."""
+def test_the_files_of_muris_simulator(trace, nodes, width, flag):
+    """Small cases, and those without matching, job by job; others on average: other matchings of the same weight give single
+    jobs other ends. t3_60 has five jobs that are larger than the cluster: they never run, but their arrivals are events, at which
+    Muri-L ranks all jobs anew.
+    """
     path = DATA / f"jobs_{trace}_n{nodes}g{width}_{flag}.csv"
     if not path.exists():
         pytest.skip(f"there is no {path.name}")
     with path.open() as file:
         expected = {row["job_id"]: float(row["end_time"]) for row in csv.DictReader(file)}
     with (DATA / f"input_{trace}.csv").open() as file:
-        jobs = [described(row) for row in csv.DictReader(file) if int(row["num_gpu"]) <= nodes * width]
+        jobs = [described(row) for row in csv.DictReader(file)]
     aware, grouping = FLAGS[flag]
-    if trace == "t3_60" and not aware:
-        request.applymarker(
-            pytest.mark.xfail(strict=True, reason="the mean JCT is 8% above the original's: docs/originals.md")
-        )
     ends = Original(jobs, nodes, width, aware, grouping).run()
-    assert ends.keys() <= expected.keys()
-    if trace.startswith("m"):
+    assert ends.keys() == expected.keys()
+    if trace.startswith("m") or not grouping.matched:
         assert ends == pytest.approx(expected, abs=1e-6)
-    submitted = {job.job_id: job.submit_s for job in jobs}
-    ours, theirs = (
-        sum(each[job_id] - at_s for job_id, at_s in submitted.items()) / len(jobs) for each in (ends, expected)
-    )
+    submit_s = sum(job.submit_s for job in jobs if job.job_id in ends)
+    ours, theirs = ((sum(each.values()) - submit_s) / len(ends) for each in (ends, expected))
     print(f"{path.name}: mean JCT {ours:.1f} s, original {theirs:.1f} s, {ours / theirs - 1:+.2%}")
     assert ours == pytest.approx(theirs, rel=0.02)
 
