@@ -71,7 +71,7 @@ class Configuration:
 
     def runs_on(self, gpus: int, tasks: int) -> bool:
         """Whether it can run on `gpus` GPUs, divided equally over `tasks` nodes."""
-        return gpus in self.gpu_range and tasks in self.task_range and gpus % (tasks * self.parallelism.tensor) == 0
+        return gpus in self.gpu_range and tasks in self.task_range and self.parallelism.runs_on(gpus, tasks, self.gpus)
 
     def with_gpus(self, gpus: int, tasks: int = 0) -> Configuration:
         """This configuration on `gpus` GPUs of `tasks` nodes (0: the least number), for `FreeSpace.place` and checks.
@@ -97,7 +97,7 @@ class Configuration:
     def _can(self) -> str:
         """On what it can run, for messages."""
         gpus, nodes, replica = self.gpu_range, self.task_range, self.parallelism
-        each = f"each a multiple of {replica.tensor}" if replica.tensor > 1 else "each as many"
+        each = f"each a multiple or an equal part of {replica.tensor}" if replica.tensor > 1 else "each as many"
         whole = f" in multiples of {replica.gpus}" if replica.gpus > 1 else ""
         return f"{gpus.start} to {gpus[-1]} GPUs{whole} on {nodes.start} to {nodes[-1]} nodes, {each}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -9,9 +11,9 @@ from dataclasses import dataclass
 class Parallelism:
     """Tensor, pipeline and data parallel training (Narayanan et al., SC'21).
 
-    `tensor`: GPUs over which each layer is divided; they are on one node, whose links they need in each layer. `pipeline`: stages
-    that the layers are divided into. The GPUs that remain are replicas, and share the `microbatches` of each step (0: not known).
-    Example: 64 GPUs with tensor 8 and pipeline 2 are four replicas; of 32 microbatches each has 8.
+    `tensor`: GPUs over which each layer is divided; NVLink must join them, since they exchange data in each layer. `pipeline`:
+    stages that the layers are divided into. The GPUs that remain are replicas, and share the `microbatches` of each step (0: not
+    known). Example: 64 GPUs with tensor 8 and pipeline 2 are four replicas; of 32 microbatches each has 8.
     """
 
     tensor: int = 1
@@ -22,6 +24,30 @@ class Parallelism:
     def gpus(self) -> int:
         """GPUs of one replica."""
         return self.tensor * self.pipeline
+
+    def runs_on(self, gpus: int, nodes: int, least: int) -> bool:
+        """Whether layers can be divided over `gpus` GPUs, equally many on each of `nodes` nodes.
+
+        A node has whole layers, or an equal part of one if NVLink joins it to other nodes. `least`: with fewer GPUs on a node
+        than this, no layer is divided over nodes. Example: tensor 8 on 2 nodes of 4 GPUs needs a `least` of 4 or less.
+        """
+        each = gpus // nodes
+        if gpus % nodes or gpus % self.tensor:
+            return False
+        return each % self.tensor == 0 or (self.tensor % each == 0 and each >= least)
+
+    def joined(self, domains: Iterable[str]) -> bool:
+        """Whether the GPUs of each layer can be in one NVLink domain. `domains`: that of each GPU of the job."""
+        return self.tensor == 1 or all(count % self.tensor == 0 for count in Counter(domains).values())
+
+    def room(self, domains: Iterable[str], gpus: int) -> int:
+        """How many GPUs of a node a job can use that has `gpus` on it: those of whole layers. `domains`: that of each GPU."""
+        layer = min(self.tensor, gpus)
+        return sum(count - count % layer for count in Counter(domains).values())
+
+    def nodes(self, gpus: int) -> int:
+        """Over how many nodes each layer is divided if a job has `gpus` on each."""
+        return max(1, self.tensor // gpus) if gpus else 1
 
     def slots(self, gpus: int) -> int:
         """How long a step takes on so many GPUs, in times of one microbatch in one stage.

@@ -34,9 +34,9 @@ class RunOrder:
     `release_ns`: time from the last step of a stopped run until its devices are free. `gpu_type`: empty for a CPU
     configuration. `profiles`: a file with the user's profiles, or empty. `cpu_milli` and `host_memory_bytes`: CPUs and
     memory at the start of the run; they may change during the run. A gang has `gpus` devices on each node and one grant
-    from each node's manager; `others` are the grants of all nodes except the first, as (socket, token). Step `first_step` begins
-    with sample `first_sample`, and each step has `step_samples`; `steps` is the number of steps at the end of the job. `program`
-    None: training is emulated.
+    from each node's manager; `others` are the grants of all nodes except the first, as (socket, token). `linked` and
+    `joined`: which of its devices NVLink joins (Spread). Step `first_step` begins with sample `first_sample`, and
+    each step has `step_samples`; `steps` is the number of steps at the end of the job. `program` None: training is emulated.
     """
 
     manager: Path
@@ -54,6 +54,8 @@ class RunOrder:
     host_memory_bytes: int = 0
     gpus: int = 1
     others: tuple[tuple[Path, str], ...] = ()
+    linked: bool = True
+    joined: bool = False
     first_step: int = 0
     first_sample: int = 0
     step_samples: int = 1
@@ -72,7 +74,7 @@ class RunOrder:
 
     def step_times(self, profiles: ProfileTable | None, host: HostShare | None = None) -> StepTimes:
         """When the steps end, with `host` instead of the order's share if given. Raises errors of the profile look-up."""
-        spread = Spread(self.gpus, 1 + len(self.others))
+        spread = Spread(self.gpus, 1 + len(self.others), self.linked, self.joined)
         return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles, spread=spread)
 
     def samples_done(self, steps_done: int) -> int:
@@ -105,6 +107,8 @@ class RunOrder:
             "host_memory_bytes": self.host_memory_bytes,
             "gpus": self.gpus,
             "others": [{"manager": str(manager), "token": token} for manager, token in self.others],
+            "linked": self.linked,
+            "joined": self.joined,
             "first_step": self.first_step,
             "first_sample": self.first_sample,
             "step_samples": self.step_samples,
@@ -129,6 +133,8 @@ class RunOrder:
             host_memory_bytes=whole(message, "host_memory_bytes", 0),
             gpus=whole(message, "gpus", 1),
             others=tuple((Path(text(each, "manager")), text(each, "token")) for each in mappings(message, "others")),
+            linked=message.get("linked") is not False,
+            joined=message.get("joined") is True,
             first_step=whole(message, "first_step", 0),
             first_sample=whole(message, "first_sample", 0),
             step_samples=whole(message, "step_samples", 1, least=1),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from emulator_runtime.domain import job as domain
+from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.domain.units import to_s
 from emulator_runtime.node.inventory import EXCLUSIVE
+from emulator_runtime.profiles.catalogue import bundled_catalogue
 from emulator_runtime.profiles.table import ProfileTable
 from operators.fitting.offers import NodeOffer, profiles_of, usable_types
 from operators.objects.emujob import Configuration, EmuJobSpec
@@ -61,7 +63,17 @@ def _node(node: EmulatedNode) -> NodeSpec:
         sharing=sharing,
         replicas=replicas if sharing != EXCLUSIVE else 0,
         resources=node.host_resources,
+        nvlink=_nvlink(node),
     )
+
+
+def _nvlink(node: EmulatedNode) -> dict[int, str]:
+    """The NVLink domain of each GPU; empty if all are in one, or their type has none."""
+    specs = bundled_catalogue().specs
+    groups = {entry.device.gpu_index: entry.link_group for entry in node.gpus}
+    linked = any(specs[profile_of(entry.device.gpu_type)[0]].peer_link_bytes_per_s for entry in node.gpus)
+    apart = linked and len(set(groups.values())) > 1
+    return {index: f"{node.name}/nvlink-{group}" for index, group in groups.items()} if apart else {}
 
 
 def _configuration(configuration: Configuration, nodes: int, types: Mapping[str, int]) -> domain.Configuration:

@@ -19,6 +19,7 @@ from emulator_runtime.domain.wording import quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
+from scheduler_sims.inputs import nvlink
 from scheduler_sims.inputs.outages import Failures, Outage, RandomOutages, problem_of
 from scheduler_sims.inputs.yaml_file import list_of, mapping_of, number_of, read_yaml, whole_of
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
@@ -38,6 +39,7 @@ _NODE_FIELDS = (
     "storage",
     "network",
     "links",
+    "nvlink_domain",
 )
 _TOP_FIELDS = ("nodes", "costs", "failures")
 MAX_NODES = 10_000
@@ -49,7 +51,8 @@ class NodeSpec:
     """One emulated node. CPUs are thousandths, memory is bytes (0: none for jobs that state how much they need).
 
     `sharing`: how several jobs share one of its devices, one of emulator_runtime.sharing.modes.MODES; `replicas`: at most so many
-    (0: any number). `resources`: what its jobs share beside devices.
+    (0: any number). `resources`: what its jobs share beside devices. `nvlink`: the NVLink domain of each GPU, by its index;
+    empty: NVLink, where the type has it, joins the GPUs of the node and no others.
     """
 
     name: str
@@ -60,6 +63,17 @@ class NodeSpec:
     sharing: str = EXCLUSIVE.name
     replicas: int = 0
     resources: tuple[HostResource, ...] = ()
+    nvlink: Mapping[int, str] = field(default_factory=dict)
+
+    def domain_of(self, device: Device) -> str:
+        """The NVLink domain of one of its devices; "" where it is the node."""
+        return self.nvlink.get(device.gpu_index, "")
+
+    @cached_property
+    def nvlink_domain(self) -> str | None:
+        """The NVLink domain of all its devices, "" where it is the node; None if they are in several."""
+        domains = {self.domain_of(device) for device in self.devices} if self.nvlink else {""}
+        return domains.pop() if len(domains) == 1 else None
 
     @property
     def gpu_type(self) -> str | None:
@@ -87,6 +101,11 @@ class ClusterSpec:
     def resources(self) -> Mapping[str, tuple[HostResource, ...]]:
         """What the jobs of each node share beside devices, by the node's name; nodes without such resources are missing."""
         return {node.name: node.resources for node in self.nodes if node.resources}
+
+    @cached_property
+    def nvlink(self) -> nvlink.Domains:
+        """Which devices NVLink joins."""
+        return nvlink.Domains.of(self.nodes)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -148,6 +167,7 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
             f"{place}.replicas", "is given, but nothing is shared: say how with sharing, or leave replicas out"
         )
     mig = _mig(fields, sharing, place)
+    joined = nvlink.size_of(fields, gpus, gpu_type, place, catalogue)
     built = []
     for index in range(1, count + 1):
         full = name if count == 1 else f"{name}-{index}"
@@ -155,7 +175,8 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
         if mig:
             devices = tuple(d for gpu in devices for d in instances(gpu, gpus, mig, f"{place}.mig"))
         resources = _resources(fields, devices, gpus, place)
-        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas, resources))
+        domains = nvlink.domains(name, full, index - 1, gpus, joined)
+        built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas, resources, domains))
     return built
 
 

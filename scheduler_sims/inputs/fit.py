@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from emulator_runtime.domain.errors import InputError
+from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.mig import profile_of
 from emulator_runtime.domain.units import GIB
@@ -64,6 +65,9 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
         most = max(sum(configuration.allows(d.gpu_type) for d in node.devices) for node in nodes)
         if most < configuration.gpus:
             return f"needs {wanted} on one node; the largest node has {most}"
+        tensor, joined = configuration.parallelism.tensor, cluster.nvlink.largest(configuration)
+        if tensor > joined:
+            return f"divides each layer over {tensor} GPUs (tensor_parallel); NVLink joins at most {joined} here"
         needed = configuration.device_memory_bytes
         largest = max(d.usable_memory_bytes for node in nodes for d in node.devices if configuration.allows(d.gpu_type))
         nodes = tuple(node for node in nodes if usable_gpus(configuration, node) >= configuration.gpus)
@@ -86,10 +90,15 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
 def _too_few(configuration: Configuration, nodes: tuple[NodeSpec, ...]) -> str:
     """Every task of a gang needs a node of its own, all with the same GPU type."""
     large = [node for node in nodes if node.memory_bytes >= configuration.memory_bytes]
-    enough = max(Counter(_gpu_types(configuration, node) for node in large).values())
+    kinds: dict[tuple[str, ...], Counter[str]] = {}
+    for node in large:
+        kinds.setdefault(_gpu_types(configuration, node), Counter())[node.nvlink_domain or node.name] += 1
+    of_layer = configuration.parallelism.nodes(configuration.gpus)
+    enough = max(sum(count - count % of_layer for count in domains.values()) for domains in kinds.values())
     if enough >= configuration.min_tasks:
         return ""
     alike = " with the same GPU type" if configuration.on_gpu else ""
+    alike += ", those of a layer in one NVLink domain" if of_layer > 1 else ""
     return f"needs {configuration.min_tasks} nodes{alike}; {enough} {'is' if enough == 1 else 'are'} large enough"
 
 
@@ -102,13 +111,14 @@ def _gpus_text(configuration: Configuration) -> str:
 
 def usable_gpus(configuration: Configuration, node: NodeSpec) -> int:
     """How many GPUs of the empty node will do for the configuration."""
-    return len(_usable_types(configuration, node))
+    domains = [node.domain_of(device) for device in _usable(configuration, node)]
+    return configuration.parallelism.room(domains, configuration.gpus) if configuration.gpus else len(domains)
 
 
 def _gpu_types(configuration: Configuration, node: NodeSpec) -> tuple[str, ...]:
     """The types of the GPUs that a task would have on the empty node."""
-    return _usable_types(configuration, node)[: configuration.gpus]
+    return tuple([device.gpu_type for device in _usable(configuration, node)[: configuration.gpus]])
 
 
-def _usable_types(configuration: Configuration, node: NodeSpec) -> tuple[str, ...]:
-    return tuple(d.gpu_type for d in node.devices if configuration.fits_on(d.gpu_type, d.usable_memory_bytes))
+def _usable(configuration: Configuration, node: NodeSpec) -> list[Device]:
+    return [d for d in node.devices if configuration.fits_on(d.gpu_type, d.usable_memory_bytes)]

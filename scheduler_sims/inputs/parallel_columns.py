@@ -9,7 +9,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.parallelism import Parallelism
 
 COLUMNS = {
-    "tensor_parallel": "GPUs of one node over which each layer of a model is divided (default 1), beside gpu_duration_s",
+    "tensor_parallel": "GPUs, joined by NVLink, over which each layer of a model is divided (default 1), beside gpu_duration_s",
     "pipeline_parallel": "stages that the model's layers are divided into (default 1); replicas share what num_gpus are more",
     "microbatches": "microbatches of a step on all replicas together; from them follows the duration on min_gpus to max_gpus",
 }
@@ -34,8 +34,8 @@ def parallelism(whole: Callable[..., int], gpu_range: GpuRange, place: str) -> P
     tensor, pipeline = (whole(column, 1, least=1) for column in ("tensor_parallel", "pipeline_parallel"))
     divided = Parallelism(tensor, pipeline, whole("microbatches", 0, least=1))
     each = gpu_range.gpus // gpu_range.nodes
-    if each % tensor:
-        problem = f"{tensor} GPUs of one node share each layer, and the {each} GPUs of a node are no multiple of it"
+    if each % tensor and tensor % each:
+        problem = f"{tensor} GPUs share each layer, and the {each} GPUs of a node are no multiple and no part of it"
         raise InputError(f"{place}: tensor_parallel", problem)
     for column, gpus in (("num_gpus", gpu_range.gpus), ("min_gpus", gpu_range.least), ("max_gpus", gpu_range.most)):
         if gpus % divided.gpus:
@@ -44,8 +44,8 @@ def parallelism(whole: Callable[..., int], gpu_range: GpuRange, place: str) -> P
             )
             raise InputError(f"{place}: {column}", problem)
     for column, gpus in (("min_gpus", gpu_range.least), ("max_gpus", gpu_range.most)):
-        if tensor > 1 and all(gpus % (nodes * tensor) for nodes in gpu_range.node_range):
-            problem = f"{gpus} GPUs can't be split over {list(gpu_range.node_range)} nodes with {tensor} for each layer on one"
+        if not any(divided.runs_on(gpus, nodes, each) for nodes in gpu_range.node_range):
+            problem = f"{gpus} GPUs can't be split over {list(gpu_range.node_range)} nodes with {tensor} for each layer"
             raise InputError(f"{place}: {column}", problem)
     if divided.microbatches and divided.microbatches * divided.gpus < gpu_range.most:
         replicas = gpu_range.most // divided.gpus

@@ -16,9 +16,8 @@ from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.estimates import StepStages
 from scheduler_sims.interface.plan import Allocation
 
-_Case = tuple[str, str | None, int, int, int, int, int]
-"""Configuration, GPU type, thousandths of CPUs, memory in bytes and GPUs of each task, number of tasks, and the batch size (0: as
-submitted)."""
+_Case = tuple[str, str | None, int, int, Spread, int]
+"""Configuration, GPU type, thousandths of CPUs and memory in bytes of each task, spread, and batch size (0: as submitted)."""
 
 
 class Truth:
@@ -35,8 +34,12 @@ class Truth:
         `steps`: how many the job has at its end (RunSamples), where another batch size makes them other than those submitted.
         """
         tasks = allocation.tasks
-        name, gpus, batch_size = allocation.configuration, len(tasks[0].shares), allocation.batch_size
-        cases = [(name, t.gpu_type, t.cpu_milli, t.memory_bytes, gpus, len(tasks), batch_size) for t in tasks]
+        name, spread, batch_size = (
+            allocation.configuration,
+            self.cluster.nvlink.spread(allocation),
+            allocation.batch_size,
+        )
+        cases = [(name, t.gpu_type, t.cpu_milli, t.memory_bytes, spread, batch_size) for t in tasks]
         each = [self._times(job.job_id, case) for case in (cases if len(cases) == 1 else dict.fromkeys(cases))]
         times = each[0] if len(each) == 1 else max(each, key=lambda times: times.end_ns(0, times.steps))
         return times if steps in (0, times.steps) else times.with_steps(steps)
@@ -60,7 +63,7 @@ class Truth:
     def _duration_s(self, job_id: str, configuration: str, gpu_type: str | None) -> float:
         wanted = self._jobs[job_id].configuration(configuration)
         types = [gpu_type] if gpu_type else self._types_for(wanted)
-        all_times = (self._times(job_id, _least(wanted, each)) for each in types)
+        all_times = (self._times(job_id, self._least(wanted, each)) for each in types)
         return min((to_s(times.end_ns(0, times.steps)) for times in all_times), default=inf)
 
     def stages(self, job_id: str, configuration: str) -> StepStages:
@@ -68,7 +71,7 @@ class Truth:
         wanted = self._jobs[job_id].configuration(configuration)
         types = self._types_for(wanted) or [None]
         times = min(
-            (self._times(job_id, _least(wanted, each)) for each in types),
+            (self._times(job_id, self._least(wanted, each)) for each in types),
             key=lambda times: times.end_ns(0, times.steps),
         )
         cpu_ns = times.input_ns + times.host_ns + times.stages.transfer_ns
@@ -84,17 +87,16 @@ class Truth:
     def _times(self, job_id: str, case: _Case) -> StepTimes:
         known = self._known[job_id]
         if case not in known:
-            job, (configuration, gpu_type, cpu_milli, memory_bytes, gpus, tasks, batch_size) = self._jobs[job_id], case
-            host, work = HostShare(cpu_milli, memory_bytes), job.work_on(configuration, gpus * tasks, batch_size)
-            spread = Spread(gpus, tasks)
+            job, (configuration, gpu_type, cpu_milli, memory_bytes, spread, batch_size) = self._jobs[job_id], case
+            host, gpus = HostShare(cpu_milli, memory_bytes), spread.gpus * spread.nodes
+            work = job.work_on(configuration, gpus, batch_size)
             known[case] = step_times(work, job.steps, gpu_type, host, self._profiles, spread=spread)
         return known[case]
 
-
-def _least(configuration: Configuration, gpu_type: str | None) -> _Case:
-    """A configuration with the least CPUs and memory that it runs with."""
-    c = configuration
-    return (c.name, gpu_type, c.cpu_milli, c.memory_bytes, c.gpus, c.min_tasks, 0)
+    def _least(self, configuration: Configuration, gpu_type: str | None) -> _Case:
+        """A configuration with the least CPUs and memory that it runs with, on GPUs that NVLink joins as well as it can."""
+        c = configuration
+        return (c.name, gpu_type, c.cpu_milli, c.memory_bytes, self.cluster.nvlink.best(c, gpu_type), 0)
 
 
 class WorkloadTruth(Truth):

@@ -90,7 +90,8 @@ class DeviceView:
     """One device. `free_milli`: free share in thousandths; `holders`: ids of the jobs that hold it.
 
     `sharing`: how jobs share it, such as "mps"; "exclusive": one job has it. `replicas`: how many jobs may share it at most;
-    0: any number.
+    0: any number. `nvlink_domain`: devices with the same one are joined by NVLink, if their type has it, on one node or on
+    several; "": it joins those of the node.
     """
 
     uuid: str
@@ -103,11 +104,15 @@ class DeviceView:
     healthy: bool = True
     sharing: str = "exclusive"
     replicas: int = 0
+    nvlink_domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node: capacity, free CPUs and memory, devices. What stopping jobs still hold is not free."""
+    """One node: capacity, free CPUs and memory, devices. What stopping jobs still hold is not free.
+
+    `nvlink_domain`: that of all its devices, which other nodes may share; "": the node itself; None: they are in several.
+    """
 
     name: str
     cpu_milli: int
@@ -116,6 +121,7 @@ class NodeView:
     free_memory_bytes: int
     devices: tuple[DeviceView, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    nvlink_domain: str | None = ""
 
     @property
     def gpu_type(self) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration, JobSpec, ModelWork
 from emulator_runtime.domain.units import gib
@@ -59,6 +61,20 @@ def check_allocation(spec: JobSpec | None, job_id: str, allocation: Allocation) 
         check_batch(spec, job_id, allocation)
     for task in allocation.tasks:
         _check_task(configuration, job_id, task)
+
+
+def check_layers(spec: JobSpec, allocation: Allocation, domains: Callable[[Allocation], Iterable[str]]) -> None:
+    """Raises PlanRefusedError for a language model with a layer that is divided over GPUs that NVLink doesn't join.
+
+    `domains` gives the NVLink domain of each device of the allocation.
+    """
+    replica = spec.configuration(allocation.configuration).parallelism
+    if replica.tensor > 1 and not replica.joined(domains(allocation)):
+        raise PlanRefusedError(
+            spec.job_id,
+            f"the plan gives job {spec.job_id!r} GPUs of which NVLink doesn't join {replica.tensor} for each layer "
+            "(tensor_parallel); FreeSpace.place chooses such GPUs",
+        )
 
 
 def _check_gang(configuration: Configuration, job_id: str, allocation: Allocation) -> None:

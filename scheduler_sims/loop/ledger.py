@@ -74,6 +74,10 @@ class NodeLedger:
         twin._devices, twin._idle, twin._view = self._devices.copy(), self._idle, None
         return twin
 
+    def nvlink_domain(self, uuid: str) -> str:
+        """The NVLink domain of a device of the node; "" where it is the node."""
+        return self.spec.domain_of(self._specs[uuid])
+
     def _fits(self, uuid: str, share: DeviceShare) -> bool:
         """Whether a device of the node has room for the share."""
         return (
@@ -206,6 +210,7 @@ class NodeLedger:
                 free_memory_bytes=0 if closed else self.free_memory_bytes,
                 devices=tuple([devices[uuid] for uuid in self._types]),
                 labels=self.spec.labels,
+                nvlink_domain=self.spec.nvlink_domain,
             )
         return self._view
 
@@ -224,6 +229,7 @@ class NodeLedger:
             healthy=healthy,
             sharing=self.spec.sharing,
             replicas=self.spec.replicas,
+            nvlink_domain=self.spec.domain_of(device),
         )
         if not held:
             self._idle[uuid] = view
@@ -337,6 +343,15 @@ class Ledger:
                 lacks = node.shortage(task)
                 return Shortage(f"{task.node}, where it does not fit beside the rest: {lacks.text}", never=lacks.never)
         return Shortage(f"{', '.join(allocation.nodes)}, where it does not fit beside the rest")
+
+    def nvlink_domains(self, allocation: Allocation) -> list[str]:
+        """The NVLink domain of each device that the allocation names; that of a device may be its node."""
+        domains: list[str] = []
+        for task in allocation.tasks:
+            node = self._look(task.node)
+            assert node is not None
+            domains += [node.nvlink_domain(share.device or "") or task.node for share in task.shares]
+        return domains
 
     def take(self, job_id: str, allocation: Allocation) -> None:
         for task in allocation.tasks:

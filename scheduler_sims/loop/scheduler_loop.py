@@ -30,7 +30,7 @@ from scheduler_sims.interface.view import ClusterView, Phase
 from scheduler_sims.loop.adoption import adopt, on_any_devices
 from scheduler_sims.loop.books import JobBooks
 from scheduler_sims.loop.changes import Change, Division, difference
-from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_types
+from scheduler_sims.loop.checks import PlanRefusedError, PolicyFailedError, check_allocation, check_layers, check_types
 from scheduler_sims.loop.ledger import Ledger
 from scheduler_sims.loop.stated_ends import StatedEnds
 from scheduler_sims.loop.strategies import ALL_JOBS_ENDED, PATIENCE_S, Decision, Ending, Listeners
@@ -469,6 +469,7 @@ class SchedulerLoop:
                 raise PlanRefusedError(job_id, problem, never=shortage.never)
             if refusal := self._cluster.capabilities.refusal(self.books.specs[job_id], planned):
                 raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
+            check_layers(self.books.specs[job_id], planned, sketch.nvlink_domains)
             sketch.take(job_id, planned)
             if sketch is free:
                 ready[job_id] = planned

@@ -18,10 +18,12 @@ from random import Random
 
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.parallelism import Parallelism
 from emulator_runtime.domain.units import GIB, to_s
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
+from scheduler_sims.inputs import nvlink
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload
@@ -43,7 +45,8 @@ class Terms:
     """The clusters and workloads of the check. `gpus`: numbers of GPUs that jobs ask for; `gangs`: some of them on two nodes.
 
     `nodes`: GPUs of each node. `memory_gib`: of its devices, in turn; with several, jobs of one GPU ask for what some devices
-    have. `sharing`: how jobs share devices.
+    have. `sharing`: how jobs share devices. `nvlink_domain`: so many devices of a node are joined by NVLink, and each layer of
+    the jobs with several GPUs on a node is divided over two (0: all of a node are joined, and layers are whole).
     """
 
     jobs: int = 20
@@ -52,6 +55,7 @@ class Terms:
     nodes: tuple[int, ...] = (4, 4, 2)
     memory_gib: tuple[int, ...] = (16,)
     sharing: str = "exclusive"
+    nvlink_domain: int = 0
 
 
 @dataclass
@@ -206,6 +210,7 @@ def _nodes(terms: Terms) -> ClusterSpec:
             gpus * 32 * GIB,
             tuple(Device(f"node-{number}", i, "Tesla-T4", memories[i] * GIB) for i in range(gpus)),
             sharing=terms.sharing,
+            nvlink=nvlink.domains("nodes", f"node-{number}", 0, gpus, terms.nvlink_domain),
         )
         for number, gpus in enumerate(terms.nodes)
     ]
@@ -229,6 +234,7 @@ def _jobs(terms: Terms, seed: int) -> tuple[JobSpec, ...]:
             device_memory_bytes=memory * GIB * 9 // 10,  # a context takes some of it
             min_tasks=tasks,
             max_tasks=tasks,
+            parallelism=Parallelism(2 if terms.nvlink_domain and gpus // tasks > 1 else 1),
         )
         work = {"gpu": TimedWork(steps * _STEP_S)}
         jobs.append(JobSpec(f"job-{row}", random.choice("ab"), to_s(round(at_s * 1e9)), steps, (wanted,), work, row))

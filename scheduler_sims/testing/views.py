@@ -19,6 +19,7 @@ from math import ceil
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.parallelism import Parallelism
 from emulator_runtime.domain.sensitivity import HostShare, Sensitivity
 from emulator_runtime.domain.units import GIB
 from scheduler_sims.interface.costs import ClusterCosts
@@ -31,7 +32,7 @@ from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, Node
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node; `gpus` devices of one type, those with an index in `unhealthy` broken. `sharing`: how jobs share them, at
-    most `replicas` each (0: any number)."""
+    most `replicas` each (0: any number). `nvlink`: the NVLink domain of each; empty: the node."""
 
     name: str
     gpus: int = 0
@@ -42,6 +43,7 @@ class Node:
     unhealthy: tuple[int, ...] = ()
     sharing: str = "exclusive"
     replicas: int = 0
+    nvlink: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class Job:
     A job of several `nodes` is split over them equally (GPUs, CPUs and memory are of the whole job); `on` names devices of all.
     With `best_cpus` and `best_memory_gib` it runs `speedup` times as fast as with `cpus` and `memory_gib`, for which
     `gpu_s` holds; where it runs it has the latter, or the CPUs and GiB of `has`.
-    On another number of GPUs, from `min_gpus` to `max_gpus`, its speed is in proportion.
+    On another number of GPUs, from `min_gpus` to `max_gpus`, its speed is in proportion. Each of its layers is divided over
+    `tensor` GPUs.
     """
 
     job_id: str
@@ -83,6 +86,7 @@ class Job:
     nodes: int = 1
     min_gpus: int = 0
     max_gpus: int = 0
+    tensor: int = 1
 
     def sensitivity(self) -> Sensitivity | None:
         """How the speed depends on CPUs and memory; None if it doesn't."""
@@ -111,6 +115,7 @@ class Job:
                     best_memory_bytes=best.memory_bytes,
                     min_gpus=self.min_gpus,
                     max_gpus=self.max_gpus,
+                    parallelism=Parallelism(self.tensor),
                 )
             )
         if self.cpu_s is not None:
@@ -259,11 +264,12 @@ def _node_view(node: Node, devices: Sequence[Device], running: Mapping[str, Allo
         memory_bytes=memory,
         free_cpu_milli=round(node.cpus * 1000) - sum(task.cpu_milli for _, task in tasks),
         free_memory_bytes=memory - sum(task.memory_bytes for _, task in tasks),
-        devices=tuple(_device_view(d, holder.get(d.uuid), healthy=d.index not in node.unhealthy) for d in devices),
+        devices=tuple(_device_view(d, holder.get(d.uuid), node) for d in devices),
+        nvlink_domain=(node.nvlink[0] if len(set(node.nvlink)) == 1 else None) if node.nvlink else "",
     )
 
 
-def _device_view(device: Device, holder: str | None, *, healthy: bool) -> DeviceView:
+def _device_view(device: Device, holder: str | None, node: Node) -> DeviceView:
     usable = device.usable_memory_bytes
     return DeviceView(
         uuid=device.uuid,
@@ -273,5 +279,6 @@ def _device_view(device: Device, holder: str | None, *, healthy: bool) -> Device
         free_milli=0 if holder else WHOLE_DEVICE_MILLI,
         free_memory_bytes=0 if holder else usable,
         holders=(holder,) if holder else (),
-        healthy=healthy,
+        healthy=device.index not in node.unhealthy,
+        nvlink_domain=node.nvlink[device.index] if node.nvlink else "",
     )

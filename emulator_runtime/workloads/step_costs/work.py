@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.mig import rate_milli
@@ -14,12 +15,14 @@ from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, plan_step
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The shape of a job: GPUs of each task, and number of nodes."""
+class Spread(NamedTuple):
+    """The shape of a job: GPUs of each task, and number of nodes. `linked`: NVLink joins the GPUs of each task, if their type has
+    it; `joined`: it joins those of all tasks."""
 
     gpus: int = 1
     nodes: int = 1
+    linked: bool = True
+    joined: bool = False
 
 
 ONE_GPU = Spread()
@@ -73,5 +76,6 @@ def _exchanging(
     request = TrainRequest(
         steps, model=work.model, batch_size=work.batch_size * gpus, input_cpu_s=work.input_cpu_s / spread.nodes
     )
-    layout = Layout((gpu_type,) * spread.gpus, gpus, spread.nodes, host=request.share(host))
+    types, share = (gpu_type,) * spread.gpus, request.share(host)
+    layout = Layout(types, gpus, spread.nodes, linked=spread.linked, joined=spread.joined, host=share)
     return plan_step(request, layout, profiles).times(steps)

@@ -197,7 +197,7 @@ class LocalCluster:
         first, *others = (
             (self._managers[node].job_socket, token) for node, token in zip(start.allocation.nodes, tokens, strict=True)
         )
-        allocation, samples = start.allocation, start.samples
+        allocation, samples, spread = start.allocation, start.samples, self._spec.nvlink.spread(start.allocation)
         return RunOrder(
             manager=first[0],
             token=first[1],
@@ -212,8 +212,10 @@ class LocalCluster:
             checkpoint=self._directory / "checkpoints" / f"{start.job.row}.json",
             profiles=self._options.profiles,
             host_memory_bytes=task.memory_bytes,
-            gpus=len(task.shares),
+            gpus=spread.gpus,
             others=tuple(others),
+            linked=spread.linked,
+            joined=spread.joined,
             first_step=samples.first_step,
             first_sample=samples.first_sample,
             step_samples=samples.batch_size,

@@ -68,8 +68,9 @@ class Placed:
         for job_id, allocation in starts.items():
             job = view.jobs[job_id]
             wanted = job.configuration(allocation.configuration)
-            if wanted.elastic or any(task.cpu_milli > wanted.cpu_milli for task in allocation.tasks):
-                return {}  # the policy divides GPUs, CPUs or memory by place
+            more = any(task.cpu_milli > wanted.cpu_milli for task in allocation.tasks)
+            if wanted.elastic or more or wanted.parallelism.nodes(wanted.gpus) > 1:
+                return {}  # the policy divides GPUs, CPUs, memory or layers by place
             order = self._rule(Question(job, wanted, mix, self._seed), _rooms(view, space))
             found = _place(space, wanted, [room.name for room in order])
             if found is None:

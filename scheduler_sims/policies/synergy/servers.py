@@ -13,7 +13,8 @@ from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView
-from scheduler_sims.policies.placing import device_suits, main_configuration
+from scheduler_sims.policies.node_space import chosen, device_suits
+from scheduler_sims.policies.placing import main_configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ class Server:
         if self._usable[key] < demand.gpus or not self.grants:
             return self._usable[key] >= demand.gpus
         if self._differ is None:
-            self._differ = len({(d.gpu_type, d.usable_memory_bytes) for d in self.node.devices}) > 1
+            kinds = {(d.gpu_type, d.usable_memory_bytes) for d in self.node.devices}
+            self._differ = len(kinds) > 1 or self.node.nvlink_domain is None
         demands = (*(grant.demand for grant in self.grants), demand)
         return not self._differ or devices_for(self.node, demands) is not None
 
@@ -226,18 +228,20 @@ def devices_for(node: NodeView, demands: Sequence[Demand]) -> list[list[DeviceVi
     """Healthy devices of the node for each of the demands; None if there are too few of some kind.
 
     Demands that fewer devices suit choose first: that finds devices wherever each demand's devices are among those of the next
-    (larger memories suit smaller demands, for example). Of the devices that suit, those are taken that suit the fewest others.
+    (larger memories suit smaller demands, for example); of equals, those whose layers are divided over the most devices. Of the
+    devices that suit, those are taken that suit the fewest others.
     """
     suit = [[d for d in node.devices if d.healthy and device_suits(d, demand.configuration)] for demand in demands]
     popular = Counter(device.uuid for devices in suit for device in devices)
     found: list[list[DeviceView]] = [[] for _ in demands]
     taken: set[str] = set()
-    for number in sorted(range(len(demands)), key=lambda number: len(suit[number])):
+    layers = [demand.configuration.parallelism.tensor for demand in demands]
+    for number in sorted(range(len(demands)), key=lambda number: (len(suit[number]), -layers[number])):
         free = [device for device in suit[number] if device.uuid not in taken]
-        if len(free) < demands[number].gpus:
-            return None
         free.sort(key=lambda device: (popular[device.uuid], device.index))
-        found[number] = free[: demands[number].gpus]
+        found[number] = chosen(free, demands[number].configuration)
+        if len(found[number]) < demands[number].gpus:
+            return None
         taken.update(device.uuid for device in found[number])
     return found
 

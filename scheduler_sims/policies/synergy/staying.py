@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import attrgetter
 
 from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import DeviceView, JobView, NodeView, Phase
-from scheduler_sims.policies.placing import device_suits
+from scheduler_sims.policies.node_space import chosen, device_suits
 from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, devices_for
 
 _index = attrgetter("index")
@@ -112,8 +111,8 @@ def _resized(held: Allocation, host: HostShare) -> Allocation:
 
 def _moved(node: NodeView, grant: Grant, free: dict[str, DeviceView]) -> Allocation | None:
     """The job on the first devices that suit it, which aren't free any more; None if too few do."""
-    suiting = (d for d in free.values() if device_suits(d, grant.demand.configuration))
-    devices = list(islice(suiting, grant.demand.gpus))
+    suiting = [d for d in free.values() if device_suits(d, grant.demand.configuration)]
+    devices = chosen(suiting, grant.demand.configuration)
     if len(devices) < grant.demand.gpus:
         return None
     for device in devices:

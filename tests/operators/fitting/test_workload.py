@@ -50,6 +50,23 @@ def test_what_no_pool_can_run_is_left_out(other: bool) -> None:
     assert not other or (job.configurations[0].on_gpu, job.work["cpu"]) == (False, TimedWork(30.0))
 
 
+@pytest.mark.parametrize(
+    ("gpus", "domains"),
+    [
+        (
+            {"type": "A100", "count": 4, "linkGroupSize": 2},
+            {0: "w1/nvlink-0", 1: "w1/nvlink-0", 2: "w1/nvlink-1", 3: "w1/nvlink-1"},
+        ),
+        ({"type": "A100", "count": 4}, {}),
+        ({"type": "T4", "count": 4}, {}),
+    ],
+)
+def test_nvlink_joins_the_devices_of_a_link_group(gpus: dict[str, Any], domains: dict[int, str]) -> None:
+    pool = Pool("p", "p", "2026-01-01T00:00:00Z", spec_json={"gpus": [gpus]})
+    (node,) = cluster_spec([pool], [Node(name="w1", cpu_milli=2000, memory_bytes=GIB, uid="w1")]).nodes
+    assert node.nvlink == domains
+
+
 def test_the_cluster_is_what_pools_offer() -> None:
     pool = Pool(
         "p", "p", "2026-01-01T00:00:00Z", spec_json={"gpus": [{"type": "V100", "count": 2}], "emulated": {"cpu": 24}}

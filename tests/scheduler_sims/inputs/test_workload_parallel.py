@@ -42,6 +42,13 @@ def test_one_number_of_gpus_needs_no_microbatches(load):
     assert job.work_on("gpu", 16) == TimedWork(3600)
 
 
+def test_a_layer_may_be_divided_over_nodes_that_nvlink_joins(load):
+    way = load(f"{COLUMNS}a,16,4,8,32,2,8,8,,64,3600,,,,\n").jobs[0].configurations[0]
+    assert [(gpus, nodes) for gpus in way.gpu_range for nodes in way.task_range if way.runs_on(gpus, nodes)] == [
+        *((8, 2), (16, 2), (16, 4), (24, 3), (24, 6), (32, 2), (32, 4), (32, 8))
+    ]  # never on fewer GPUs of a node than the 4 that it was submitted with, unless they are whole layers
+
+
 def test_others_are_whole_on_each_gpu(load):
     assert load("job_id,gpu_duration_s\na,5\n").jobs[0].configurations[0].parallelism == DATA_PARALLEL
 
@@ -51,16 +58,16 @@ def test_others_are_whole_on_each_gpu(load):
     [
         (
             "a,8,,,,,,3,,,60,,,,",
-            "tensor_parallel: 3 GPUs of one node share each layer, and the 8 GPUs of a node are no",
+            "tensor_parallel: 3 GPUs share each layer, and the 8 GPUs of a node are no multiple and no part of it",
         ),
         (
-            "a,8,4,,,,,4,,,60,,,,",
-            "tensor_parallel: 4 GPUs of one node share each layer, and the 2 GPUs of a node are no",
+            "a,12,2,,,,,4,,,60,,,,",
+            "tensor_parallel: 4 GPUs share each layer, and the 6 GPUs of a node are no multiple and no part of it",
         ),
         ("a,8,,,,,,2,3,,60,,,,", "num_gpus: 8 GPUs are no multiple of a replica's 2 x 3"),
         ("a,8,,6,,,,2,2,8,60,,,,", "min_gpus: 6 GPUs are no multiple of a replica's 2 x 2"),
         ("a,8,,,14,,,2,2,8,60,,,,", "max_gpus: 14 GPUs are no multiple of a replica's 2 x 2"),
-        ("a,16,4,8,,3,,4,1,8,60,,,,", "min_gpus: 8 GPUs can't be split over [3, 4] nodes with 4 for each layer on one"),
+        ("a,16,4,8,,3,,4,1,8,60,,,,", "min_gpus: 8 GPUs can't be split over [3, 4] nodes with 4 for each layer"),
         ("a,8,,,16,,,2,1,4,60,,,,", "microbatches: 4 are too few for 8 replicas of 2 GPUs"),
         ("a,8,,,16,,,2,1,0,60,,,,", "microbatches: must be a whole number from 1 to"),
         ("a,8,,,16,,,2,1,,60,,,,", "min_gpus, max_gpus, min_nodes, max_nodes: are for jobs whose speed"),

@@ -53,6 +53,13 @@ def test_the_policy_keeps_them_where_devices_of_a_node_differ(text):
     check_policy(lambda: resolve_policy(text)[1], seeds=(0, 1), terms=terms)
 
 
+@pytest.mark.parametrize("text", [name for name in VARIANTS if not name.startswith(("allox", "pollux"))])
+def test_the_policy_keeps_layers_where_nvlink_joins_their_devices(text):
+    """Pairs of devices, of which jobs with one GPU break some. allox has jobs of one GPU; pollux refuses divided layers."""
+    terms = Terms(jobs=16, gpus=(1, 1, 2, 4), nodes=(4, 4), nvlink_domain=2)
+    check_policy(lambda: resolve_policy(text)[1], seeds=(0, 1), terms=terms)
+
+
 @pytest.mark.parametrize("text", ["muri-s", "muri-l", "muri-s:fidelity=as_coded", "muri-l:matching=false"])
 def test_groups_keep_the_invariants_on_shared_devices(text):
     check_policy(lambda: resolve_policy(text)[1], terms=Terms(sharing="fifo"))

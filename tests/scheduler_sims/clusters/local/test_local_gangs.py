@@ -62,6 +62,28 @@ def test_gangs_are_observed_as_predicted(tmp_path: Path, agree: Callable[..., Ru
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(("joined", "nodes"), [(1, 1), (2, 2), (4, 2)])
+def test_gradients_take_the_links_that_the_cluster_states(
+    tmp_path: Path, agree: Callable[..., RunRecord], joined: int, nodes: int
+) -> None:
+    """Of VGG-16, whose exchange takes a large part of a step: over the hosts' links, the network, NVLink."""
+    (tmp_path / "workload.csv").write_text(
+        f"job_id,num_gpus,nodes,model,batch_size,steps\na,{2 * nodes},{nodes},vgg16,16,100\n"
+    )
+    (tmp_path / "cluster.yaml").write_text(
+        f"nodes: [{{name: n, count: 2, gpus: 2, gpu_type: A100, cpus: 8, nvlink_domain: {joined}}}]\n"
+    )
+    run = Experiment.load(tmp_path / "workload.csv", tmp_path / "cluster.yaml")
+    expected = run.simulate("fifo").jobs[0].jct_s
+
+    def differences(observed: RunRecord, excuse: Any) -> list[object]:
+        found = observed.jobs[0].jct_s
+        return [] if abs(found - expected) <= excuse.widen(max(0.01 * expected, 0.1)) else [(expected, found)]
+
+    agree(lambda: run.observe("fifo", WARP), differences)
+
+
+@pytest.mark.processes
 def test_each_step_of_a_gang_runs_once(tmp_path: Path) -> None:
     run = experiment(tmp_path)
     cluster = LocalCluster(run.spec, WARP)

@@ -1,0 +1,145 @@
+"""NVLink domains: what a cluster file states, which runs they join, and what that means for the step time."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.parallelism import Parallelism
+from emulator_runtime.workloads.step_costs.work import Spread
+from scheduler_sims.experiment import Experiment
+from scheduler_sims.inputs.cluster_file import load_cluster
+from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
+
+NVL = "nodes: [{name: h, count: 5, gpus: 4, gpu_type: NVIDIA-H100-80GB-HBM3, cpus: 64, nvlink_domain: 8}]\n"
+PAIRS = "nodes: [{name: v, gpus: 4, gpu_type: NVIDIA_A100-SXM4-40GB, cpus: 64, nvlink_domain: 2}]\n"
+
+
+@pytest.fixture
+def load(reader):
+    return reader(load_cluster, "cluster.yaml")
+
+
+def on(cluster, *devices):
+    """A run on these devices, each as node/index."""
+    tasks = {}
+    for name in devices:
+        node, index = name.split("/")
+        spec = next(spec for spec in cluster.nodes if spec.name == node)
+        device = spec.devices[int(index)]
+        tasks.setdefault(node, []).append(DeviceShare(device.uuid, device.gpu_type))
+    return Allocation("gpu", tuple(TaskPlacement(node, tuple(shares), 1000) for node, shares in tasks.items()))
+
+
+def test_a_domain_of_several_nodes(load):
+    cluster = load(NVL)
+    assert [node.nvlink_domain for node in cluster.nodes] == [f"h/nvlink-{n}" for n in (0, 0, 1, 1, 2)]
+    assert cluster.nvlink.spread(on(cluster, "h-1/0", "h-2/3")) == Spread(1, 2, joined=True)
+    assert cluster.nvlink.spread(on(cluster, "h-1/0", "h-1/1", "h-3/0", "h-3/1")) == Spread(2, 2)
+
+
+def test_a_domain_that_is_part_of_a_node(load):
+    cluster = load(PAIRS)
+    (node,) = cluster.nodes
+    assert node.nvlink == {0: "v/nvlink-0", 1: "v/nvlink-0", 2: "v/nvlink-1", 3: "v/nvlink-1"}
+    assert node.nvlink_domain is None
+    assert cluster.nvlink.spread(on(cluster, "v/2", "v/3")) == Spread(2)
+    assert cluster.nvlink.spread(on(cluster, "v/1", "v/2")) == Spread(2, linked=False)
+
+
+def test_what_a_run_on_the_empty_cluster_can_have(load):
+    def best(cluster, gpus, nodes=1):
+        way = Configuration("gpu", gpus, 1000, min_tasks=nodes, max_tasks=nodes)
+        return cluster.nvlink.best(way, cluster.nodes[0].gpu_type)
+
+    assert [best(load(NVL), gpus, nodes) for gpus, nodes in ((4, 1), (4, 2), (4, 3))] == [
+        *(Spread(4), Spread(4, 2, joined=True), Spread(4, 3))
+    ]
+    assert [best(load(PAIRS), gpus) for gpus in (1, 2, 4)] == [Spread(1), Spread(2), Spread(4, linked=False)]
+    assert best(load(PAIRS.replace(", nvlink_domain: 2", "")), 4) == Spread(4)
+
+
+def test_the_node_is_the_domain_unless_it_is_stated(load):
+    for text in (PAIRS.replace(", nvlink_domain: 2", ""), PAIRS.replace("nvlink_domain: 2", "nvlink_domain: 4")):
+        cluster = load(text)
+        assert (cluster.nodes[0].nvlink, cluster.nodes[0].nvlink_domain, cluster.nvlink.by_device) == ({}, "", {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (
+            "gpus: 4, gpu_type: A100, nvlink_domain: 3",
+            "must divide the 4 GPUs of a node, or be a multiple of them, not 3",
+        ),
+        (
+            "gpus: 4, gpu_type: A100, nvlink_domain: 6",
+            "must divide the 4 GPUs of a node, or be a multiple of them, not 6",
+        ),
+        ("gpus: 4, gpu_type: A100, nvlink_domain: 0", "must be a whole number from 1 to"),
+        ("gpus: 4, gpu_type: Tesla-T4, nvlink_domain: 2", "is 2, but Tesla-T4 has no NVLink; leave it out"),
+        ("nvlink_domain: 2", "is given, but gpus is 0"),
+    ],
+)
+def test_what_can_not_be(reader, fields, problem):
+    with pytest.raises(Exception, match=r"nvlink_domain") as refused:
+        reader(load_cluster, "cluster.yaml")(f"nodes: [{{name: n, cpus: 8, {fields}}}]\n")
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "row", "problem"),
+    [
+        (NVL, "32,,16", "NVLink joins at most 8 here"),
+        (PAIRS, "4,,4", "divides each layer over 4 GPUs (tensor_parallel); NVLink joins at most 2 here"),
+        (NVL.replace(", nvlink_domain: 8", ""), "8,2,8", "NVLink joins at most 4 here"),
+        (
+            NVL.replace("5", "9").replace("8}", "12}"),
+            "32,,8",
+            "nodes with the same GPU type, those of a layer in one NVLink domain; 6 are",
+        ),
+    ],
+)
+def test_layers_that_no_domain_holds_are_refused(tmp_path, cluster, row, problem):
+    gpus, nodes, tensor = row.split(",")
+    (tmp_path / "jobs.csv").write_text(
+        f"job_id,num_gpus,nodes,tensor_parallel,gpu_duration_s\na,{gpus},{nodes or int(gpus) // 4},{tensor},60\n"
+    )
+    (tmp_path / "cluster.yaml").write_text(cluster)
+    with pytest.raises(Exception, match=r"jobs\.csv:2") as refused:
+        Experiment.load(tmp_path / "jobs.csv", tmp_path / "cluster.yaml")
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "tensor"), [(8, 2, 8), (16, 4, 8), (16, 4, 4), (4, 1, 4)])
+def test_layers_that_a_domain_holds_run(tmp_path, gpus, nodes, tensor):
+    (tmp_path / "jobs.csv").write_text(
+        f"job_id,num_gpus,nodes,tensor_parallel,gpu_duration_s\na,{gpus},{nodes},{tensor},60\n"
+    )
+    (tmp_path / "cluster.yaml").write_text(NVL)
+    (record,) = Experiment.load(tmp_path / "jobs.csv", tmp_path / "cluster.yaml").simulate("fifo").jobs
+    assert record.jct_s == pytest.approx(60)
+
+
+def test_the_exchange_of_gradients_takes_the_links_that_join_the_gpus(tmp_path):
+    """VGG-16 has 553 MB of gradients: over NVLink they are exchanged in a fraction of the time that host links or the network
+    take."""
+    (tmp_path / "jobs.csv").write_text("job_id,num_gpus,nodes,model,batch_size,steps\na,4,2,vgg16,32,100\n")
+    took = {}
+    for joined in (1, 2, 4):
+        (tmp_path / "cluster.yaml").write_text(
+            "nodes: [{name: v, count: 2, gpus: 2, gpu_type: NVIDIA_A100-SXM4-40GB, cpus: 64}]\n".replace(
+                "}", f", nvlink_domain: {joined}}}"
+            )
+        )
+        experiment = Experiment.load(tmp_path / "jobs.csv", tmp_path / "cluster.yaml")
+        (record,) = experiment.simulate("fifo").jobs
+        took[joined] = record.jct_s
+        assert record.jct_s == pytest.approx(experiment.truth.duration_s("a", "gpu", None))
+    assert took[4] < 0.5 * took[2]
+
+
+def test_layers_are_joined_if_each_domain_has_whole_ones():
+    assert Parallelism(2).joined(["a", "b", "a", "b"])
+    assert not Parallelism(2).joined(["a", "b", "b", "b"])
+    assert Parallelism().joined(["a", "b"])

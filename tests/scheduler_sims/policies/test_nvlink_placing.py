@@ -1,0 +1,117 @@
+"""Where jobs run on clusters whose NVLink domains are parts of nodes, or several nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.parallelism import Parallelism
+from scheduler_sims.policies.fifo import Fifo
+from scheduler_sims.policies.placement import Placed
+from scheduler_sims.policies.placing import FreeSpace, fits_somewhere
+from scheduler_sims.policies.srtf import Srtf
+from scheduler_sims.testing import Job, Node, cluster_view, places
+
+PAIRS = Node("n1", gpus=4, nvlink=("a", "a", "b", "b"))
+RACKS = [Node(f"n{number}", gpus=2, nvlink=("r1" if number < 4 else "r2",) * 2) for number in range(1, 6)]
+"""Three nodes of one domain, and two of another."""
+
+
+def way(gpus, nodes=1, tensor=1):
+    return Configuration("gpu", gpus, 1000, min_tasks=nodes, max_tasks=nodes, parallelism=Parallelism(tensor))
+
+
+def indexes(view, allocation):
+    names = {device.uuid: device.index for node in view.nodes.values() for device in node.devices}
+    return allocation and [names[share.device] for task in allocation.tasks for share in task.shares]
+
+
+def placed(nodes, jobs, *wanted):
+    view = cluster_view(nodes, jobs)
+    space = FreeSpace.now(view)
+    return [indexes(view, space.place(each)) for each in wanted]
+
+
+# --- parts of a node ----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_devices_that_nvlink_joins():
+    busy = [Job("x", gpu_s=1, on="n1/0")]
+    assert placed([PAIRS], busy, way(2), way(1)) == [[2, 3], [1]]
+
+
+def test_a_single_device_is_taken_from_the_fullest_domain():
+    busy = [Job("x", gpu_s=1, on="n1/2")]
+    assert placed([PAIRS], busy, way(1), way(2)) == [[3], [0, 1]]
+
+
+def test_more_than_a_domain_has_is_taken_from_few():
+    assert placed([PAIRS], [], way(3)) == [[0, 1, 2]]
+
+
+def test_a_layer_stays_in_a_domain():
+    two_halves = [Job("x", gpu_s=1, on="n1/1"), Job("y", gpu_s=1, on="n1/2")]
+    assert placed([PAIRS], two_halves, way(2), way(2, tensor=2)) == [[0, 3], None]
+    assert placed([PAIRS], two_halves, way(2, tensor=2), way(2)) == [None, [0, 3]]
+    assert placed([PAIRS], [], way(4, tensor=2)) == [[0, 1, 2, 3]]
+    assert not fits_somewhere(cluster_view([PAIRS], []), way(4, tensor=4))
+    assert fits_somewhere(cluster_view([PAIRS], []), way(4, tensor=2))
+
+
+def test_what_leaves_makes_room_for_a_layer():
+    """Two free devices of two domains aren't enough; one of the two jobs must leave."""
+    view = cluster_view([PAIRS], [Job("x", gpu_s=90, gpus=1, on="n1/1"), Job("y", gpu_s=80, gpus=1, on="n1/2")])
+    space = FreeSpace.now(view)
+    held = view.plan.allocations
+    assert not space.fits(way(2, tensor=2), "n1")
+    assert space.fits(way(2, tensor=2), "n1", held["x"].tasks)
+    assert space.fits_after(way(2, tensor=2), [held["y"]])
+
+
+def test_a_job_is_preempted_for_a_layer():
+    jobs = [
+        Job("x", gpu_s=90, on="n1/1"),
+        Job("y", gpu_s=80, on="n1/2"),
+        Job("short", gpu_s=5, gpus=2, tensor=2, submit_s=1),
+    ]
+    view = cluster_view([PAIRS], jobs)
+    assert places(view, Srtf().plan(view)) == {"y": "n1/2", "short": "n1/0 n1/1"}
+
+
+# --- several nodes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_gets_nodes_that_nvlink_joins():
+    view = cluster_view(RACKS, [Job("x", gpu_s=1, gpus=2, nodes=2, submit_s=1), Job("y", gpu_s=1, gpus=6, nodes=3)])
+    plan = Fifo().plan(view)
+    assert {job_id: a.nodes for job_id, a in plan.allocations.items()} == {
+        "y": ("n1", "n2", "n3"),
+        "x": ("n4", "n5"),  # the smallest domain that has room
+    }
+
+
+def test_a_layer_may_be_divided_over_nodes_of_a_domain():
+    busy = [Job("x", gpu_s=1, gpus=2, on="n1/0 n1/1")]
+    view = cluster_view(RACKS, busy)
+    space = FreeSpace.now(view)
+    assert space.place(way(2, 3)).nodes == ("n2", "n3", "n4")
+    assert FreeSpace.now(view).place(way(2, 4, tensor=4)).nodes == ("n2", "n3", "n4", "n5")
+    assert FreeSpace.now(view).place(way(2, 3, tensor=6)) is None
+    assert fits_somewhere(view, way(2, 3, tensor=6))
+    assert not fits_somewhere(view, way(2, 6, tensor=4))  # the third node of the first domain has no other half
+
+
+def test_nodes_without_a_domain_are_their_own():
+    plain = [replace(node, nvlink=()) for node in RACKS]
+    view = cluster_view(plain, [])
+    assert FreeSpace.now(view).place(way(2, 2)).nodes == ("n1", "n2")
+    assert FreeSpace.now(view).place(way(2, 2, tensor=4)) is None
+    assert not fits_somewhere(view, way(2, 2, tensor=4))
+
+
+@pytest.mark.parametrize("rule", ["packed", "spread", "random"])
+def test_another_rule_leaves_divided_layers_where_the_policy_puts_them(rule):
+    view = cluster_view(RACKS, [Job("x", gpu_s=1, gpus=4, nodes=2, tensor=4)])
+    assert Placed("fifo", rule).plan(view).allocations["x"].nodes == ("n4", "n5")
