@@ -6,16 +6,16 @@ instead of thousands of places.
 
 Method: successive shortest paths with prices (Ahuja, Magnanti, Orlin, Network Flows, 1993, sections 9.7 and 14.5). Each level has
 a price. Each job takes the level where its cost plus the price is least, and each level the machines that are free before its
-price. Where there are more jobs than machines, a job moves to another level, from which another job moves on, and so on, until a
-level that has machines left; the shortest of these paths first, after which prices follow. Any first prices lead to the optimum;
-the better they are, the fewer paths it takes.
+price. From a level with more jobs than machines, a job moves to another level, from which another job moves on, and so on, until
+a level that has machines left, by the shortest of these paths, after which prices follow. Any first prices lead to the optimum;
+the better they are, the fewer and shorter the paths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapreplace
-from itertools import accumulate, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 from math import inf
 from typing import TypeVar
 
@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", bound=np.generic)
+
+_ROUNDS = 50
+"""After which prices hardly change."""
 
 
 def fill_levels(
@@ -34,7 +37,8 @@ def fill_levels(
     `run_s[kind][job]` is inf where a job can't run, and finite somewhere; `ready_s[kind]` is sorted and not empty.
     """
     times = np.array(run_s)
-    prices = _scheduled_prices(times, ready_s)
+    starts = _scheduled_prices(times, ready_s), _settled_prices(times, ready_s)
+    prices = max(starts, key=lambda prices: _bound_s(times, ready_s, prices))
     while True:
         flow = _Flow(times, ready_s, prices)
         flow.balance()
@@ -45,11 +49,7 @@ def fill_levels(
 
 
 def _scheduled_prices(run_s: Floats, ready_s: Sequence[Sequence[float]]) -> list[Floats]:
-    """The prices of levels by a schedule, which is optimal for the jobs of each kind: shortest first, each where it ends first.
-
-    The longest job of a level costs as much there as at the level below, price included. So a price is the sum of the longest run
-    times of all levels above, plus the time when the first machine is free.
-    """
+    """The prices of levels by a schedule, which is optimal for the jobs of each kind: shortest first, where it ends first."""
     free = [[(ready, machine) for machine, ready in enumerate(of_kind)] for of_kind in ready_s]
     queues: list[list[list[float]]] = [[[] for _ in of_kind] for of_kind in free]
     for times in run_s[:, run_s.min(axis=0).argsort(kind="stable")].T.tolist():
@@ -58,12 +58,53 @@ def _scheduled_prices(run_s: Floats, ready_s: Sequence[Sequence[float]]) -> list
         machine = free[kind][0][1]
         heapreplace(free[kind], (ends[kind], machine))
         queues[kind][machine].append(times[kind])
-    prices = []
-    for of_kind, ready in zip(queues, ready_s, strict=True):
-        longest = [max(level) for level in zip_longest(*map(reversed, of_kind), fillvalue=0.0)]
-        above = [*accumulate(reversed(longest), initial=0.0)][-2::-1]
-        prices.append(_with_spare_levels(ready[0] + np.array(above), ready[0]))
-    return prices
+    longest = [[max(level) for level in zip_longest(*map(reversed, of_kind), fillvalue=0.0)] for of_kind in queues]
+    prices = [_above(np.array(of_kind)) + ready[0] for of_kind, ready in zip(longest, ready_s, strict=True)]
+    return [_with_spare_levels(known, ready[0]) for known, ready in zip(prices, ready_s, strict=True)]
+
+
+def _settled_prices(run_s: Floats, ready_s: Sequence[Sequence[float]]) -> list[Floats]:
+    """Often better ones: jobs choose the kind where they cost least, their choices make new prices, and so on.
+
+    The average of all rounds is taken (method of successive averages: Sheffi, Urban Transportation Networks, 1985, section 12.1),
+    since jobs that all follow the last round's prices would go to and fro.
+    """
+    jobs, machines = run_s.shape[1], [len(of_kind) for of_kind in ready_s]
+    prices = [np.full(2 + jobs // count, ready[0]) for count, ready in zip(machines, ready_s, strict=True)]
+    chosen = np.zeros(len(machines))
+    for number in range(_ROUNDS):
+        kind = np.array([_cheapest(*both) for both in zip(run_s, prices, strict=True)]).argmin(axis=0)
+        weight = 2 / (number + 2)
+        chosen += weight * (np.bincount(kind, minlength=len(machines)) - chosen)
+        for each, (known, ready) in enumerate(zip(prices, ready_s, strict=True)):
+            longest, ranked = np.zeros(len(known)), -np.sort(-run_s[each][kind == each])
+            last_places = ranked[:: len(ready)]
+            longest[: len(last_places)] = last_places
+            known += weight * (_above(longest) + ready[0] - known)
+    used = (1 + chosen / machines).astype(int).tolist()
+    return [_with_spare_levels(known[:count], known[-1]) for known, count in zip(prices, used, strict=True)]
+
+
+def _cheapest(run_s: Floats, prices: Floats) -> Floats:
+    """What each job costs at the level where it costs least: prices fall from level to level, by less and less."""
+    levels = np.searchsorted(np.diff(prices), -run_s)
+    return (levels + 1) * run_s + prices[levels]
+
+
+def _above(longest_s: Floats) -> Floats:
+    """The prices of levels whose longest jobs take so long, where a machine is free at once.
+
+    The longest job of a level costs as much there as at the level below, price included. So a price is the sum of the longest run
+    times of all levels above.
+    """
+    return longest_s[::-1].cumsum()[::-1] - longest_s
+
+
+def _bound_s(run_s: Floats, ready_s: Sequence[Sequence[float]], prices: Sequence[Floats]) -> float:
+    """The least that all jobs can cost according to the prices (the dual objective): the larger, the better the prices."""
+    costs = np.array([_cheapest(*both) for both in zip(run_s, prices, strict=True)]).min(axis=0).sum()
+    rents = [np.maximum(0.0, known[:, None] - ready).sum() for known, ready in zip(prices, ready_s, strict=True)]
+    return float(costs - sum(rents))
 
 
 def _with_spare_levels(prices: Floats, unused: float) -> Floats:
@@ -119,8 +160,9 @@ class _Flow:
                 self._update_steps(node)
 
     def _shortest_path(self) -> list[int]:
-        """From a node with too many jobs to the nearest with too few (Dijkstra); prices change by the distances."""
-        distance_s = np.where(self.excess > 0, 0.0, inf)
+        """From the node with the most jobs too many to the nearest with too few (Dijkstra); prices change by the distances."""
+        distance_s = np.full(len(self.excess), inf)
+        distance_s[self.excess.argmax()] = 0.0
         before = np.full(len(distance_s), -1)
         final = np.zeros(len(distance_s), dtype=bool)
         while self.excess[node := int(np.where(final, inf, distance_s).argmin())] >= 0:
