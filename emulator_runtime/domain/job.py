@@ -97,7 +97,8 @@ class Configuration:
     def _can(self) -> str:
         """On what it can run, for messages."""
         gpus, nodes, replica = self.gpu_range, self.task_range, self.parallelism
-        each = f"each a multiple or an equal part of {replica.tensor}" if replica.tensor > 1 else "each as many"
+        part = " or an equal part" if self.gpus < replica.tensor else ""
+        each = f"each a multiple{part} of {replica.tensor}" if replica.tensor > 1 else "each as many"
         whole = f" in multiples of {replica.gpus}" if replica.gpus > 1 else ""
         return f"{gpus.start} to {gpus[-1]} GPUs{whole} on {nodes.start} to {nodes[-1]} nodes, {each}"
 

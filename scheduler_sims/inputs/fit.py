@@ -65,12 +65,14 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
         most = max(sum(configuration.allows(d.gpu_type) for d in node.devices) for node in nodes)
         if most < configuration.gpus:
             return f"needs {wanted} on one node; the largest node has {most}"
-        tensor, joined = configuration.parallelism.tensor, cluster.nvlink.largest(configuration)
-        if tensor > joined:
+        tensor = configuration.parallelism.tensor
+        if tensor > 1 and tensor > (joined := cluster.nvlink.largest(configuration)):
             return f"divides each layer over {tensor} GPUs (tensor_parallel); NVLink joins at most {joined} here"
-        needed = configuration.device_memory_bytes
+        needed, fitting = configuration.device_memory_bytes, [len(_usable(configuration, node)) for node in nodes]
         largest = max(d.usable_memory_bytes for node in nodes for d in node.devices if configuration.allows(d.gpu_type))
         nodes = tuple(node for node in nodes if usable_gpus(configuration, node) >= configuration.gpus)
+        if not nodes and max(fitting) >= configuration.gpus:
+            return f"needs {wanted} on one node, each layer on {tensor} that NVLink joins; it joins fewer there"
         if not nodes:
             each = f"with {needed / GIB:.1f} GiB each" if configuration.gpus > 1 else f"with {needed / GIB:.1f} GiB"
             return f"needs {wanted} {each} on one node; the largest GPU has {largest / GIB:.1f} GiB usable"

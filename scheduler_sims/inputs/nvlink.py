@@ -7,7 +7,7 @@ with a bridge) or several nodes (NVIDIA's GB200 NVL72: 18 nodes of 4 GPUs).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -44,11 +44,16 @@ def size_of(fields: Mapping[str, Any], gpus: int, gpu_type: str, place: str, cat
 
 
 def domains(entry: str, node: str, position: int, gpus: int, joined: int) -> dict[int, str]:
-    """The domain of each GPU of a node, by its index: the node has `position` in its entry of nodes. `joined`: of `size_of`."""
+    """The domain of each GPU of a node, by its index: the node has `position` in its entry of nodes. `joined`: of `size_of`.
+
+    A domain of several nodes is called after the first of them.
+    """
     if not joined:
         return {}
-    within, first = (node, 0) if joined < gpus else (entry, position * gpus)
-    return {index: f"{within}/nvlink-{(first + index) // joined}" for index in range(gpus)}
+    if joined < gpus:
+        return {index: f"{node}/nvlink-{index // joined}" for index in range(gpus)}
+    before = position % (joined // gpus)
+    return dict.fromkeys(range(gpus), f"{f'{entry}-{position - before + 1}' if before else node}/nvlink")
 
 
 @dataclass(frozen=True)
@@ -64,41 +69,37 @@ class Domains:
         return cls(nodes, {d.uuid: node.domain_of(d) for node in nodes if node.nvlink for d in node.devices})
 
     def spread(self, allocation: Allocation) -> Spread:
-        """The shape of a run, and which of its devices are joined; one without a name counts as any of its node."""
+        """The shape of a run, and which of its devices are joined. On nodes without names they are as well as they can be."""
         tasks, by_device = allocation.tasks, self.by_device
         gpus, nodes = len(tasks[0].shares), len(tasks)
         if not by_device or gpus * nodes < 2:
             return Spread(gpus, nodes)
+        if not tasks[0].node:
+            return self.best(gpus, nodes, allocation.gpu_type)
         of_tasks = [{by_device.get(share.device or "", task.node) for share in task.shares} for task in tasks]
         linked = all(len(of_task) == 1 for of_task in of_tasks)
         return Spread(gpus, nodes, linked, nodes > 1 and len(set().union(*of_tasks)) == 1)
 
-    def best(self, configuration: Configuration, gpu_type: str | None) -> Spread:
-        """The same for a run on the empty cluster, on GPUs of one type that are joined as well as they can be."""
-        gpus, nodes = configuration.gpus, configuration.min_tasks
-        if not self.by_device or gpu_type is None or gpu_type not in self._largest or gpus * nodes < 2:
+    def best(self, gpus: int, nodes: int, gpu_type: str | None) -> Spread:
+        """The same for a run with so many `gpus` on each node of the empty cluster, joined as well as they can be."""
+        if not self.by_device or gpu_type is None or gpus * nodes < 2:
             return Spread(gpus, nodes)
-        on_node, anywhere = self._largest[gpu_type]
-        return Spread(gpus, nodes, gpus <= on_node, nodes > 1 and gpus * nodes <= anywhere)
+        enough = [sum(count >= gpus for count in domain) for domain in self._domains.get(gpu_type, ())]
+        return Spread(gpus, nodes, max(enough, default=0) > 0, nodes > 1 and max(enough, default=0) >= nodes)
 
     def largest(self, configuration: Configuration) -> int:
-        """The most GPUs of a type that the configuration allows, which NVLink joins."""
-        return max(
-            [anywhere for gpu_type, (_, anywhere) in self._largest.items() if configuration.allows(gpu_type)], default=0
-        )
+        """The most GPUs of a domain that the configuration allows."""
+        allowed = [
+            (node, device) for node in self.nodes for device in node.devices if configuration.allows(device.gpu_type)
+        ]
+        return max(Counter(node.domain_of(device) or node.name for node, device in allowed).values(), default=0)
 
     @cached_property
-    def _largest(self) -> Mapping[str, tuple[int, int]]:
-        """By type: how many GPUs a domain joins at most on one node, and on all."""
-        on_node, anywhere = Counter[tuple[str, str, str]](), Counter[tuple[str, str]]()
+    def _domains(self) -> Mapping[str, Sequence[Sequence[int]]]:
+        """By type of GPU: for each domain, how many each of its nodes has."""
+        counts: dict[str, dict[str, Counter[str]]] = {}
         for node in self.nodes:
             for device in node.devices:
-                domain = node.domain_of(device) or node.name
-                on_node[device.gpu_type, node.name, domain] += 1
-                anywhere[device.gpu_type, domain] += 1
-        most: dict[str, tuple[int, int]] = {}
-        for (gpu_type, _), count in anywhere.items():
-            most[gpu_type] = 0, max(count, most.get(gpu_type, (0, 0))[1])
-        for (gpu_type, _, _), count in on_node.items():
-            most[gpu_type] = max(count, most[gpu_type][0]), most[gpu_type][1]
-        return most
+                domains = counts.setdefault(device.gpu_type, {})
+                domains.setdefault(node.domain_of(device) or node.name, Counter())[node.name] += 1
+        return {gpu_type: [list(each.values()) for each in domains.values()] for gpu_type, domains in counts.items()}

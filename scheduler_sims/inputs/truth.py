@@ -96,7 +96,14 @@ class Truth:
     def _least(self, configuration: Configuration, gpu_type: str | None) -> _Case:
         """A configuration with the least CPUs and memory that it runs with, on GPUs that NVLink joins as well as it can."""
         c = configuration
-        return (c.name, gpu_type, c.cpu_milli, c.memory_bytes, self.cluster.nvlink.best(c, gpu_type), 0)
+        return (
+            c.name,
+            gpu_type,
+            c.cpu_milli,
+            c.memory_bytes,
+            self.cluster.nvlink.best(c.gpus, c.min_tasks, gpu_type),
+            0,
+        )
 
 
 class WorkloadTruth(Truth):

@@ -129,10 +129,14 @@ class NodeSpace:
     def task(self, configuration: Configuration, device: str | None) -> TaskPlacement:
         """A task on this node, where it fits, on the first suitable devices."""
         memory = configuration.device_memory_bytes
-        devices = self.usable(configuration, device)
-        devices = chosen(devices, configuration) if self.parts else devices[: configuration.gpus]
+        devices = self.taken(configuration, device)
         shares = tuple([self.shares.get((d.uuid, memory)) or self._share(d, memory) for d in devices])
         return TaskPlacement(self.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
+
+    def taken(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
+        """The devices that a task gets."""
+        devices = self.usable(configuration, device)
+        return chosen(devices, configuration) if self.parts else devices[: configuration.gpus]
 
     def _share(self, device: DeviceView, memory_bytes: int) -> DeviceShare:
         share = DeviceShare(device.uuid, device.gpu_type, WHOLE_DEVICE_MILLI, memory_bytes)

@@ -68,6 +68,11 @@ def _suitable(devices: Iterable[DeviceView], configuration: Configuration) -> in
     return configuration.parallelism.room(domains, configuration.gpus)
 
 
+def _joined_to(space: NodeSpace) -> str:
+    """The NVLink domain of the node, or the node."""
+    return space.view.nvlink_domain or space.view.name
+
+
 class FreeSpace:
     """Free capacity of each node, for whole devices.
 
@@ -92,8 +97,8 @@ class FreeSpace:
         self.freed: list[str] = []
         """The nodes of all releases, in order, for a caller who remembers what was in vain and clears it at times."""
         self._trial: dict[str, NodeSpace] | None = None
-        self._joined = any(node.view.nvlink_domain for node in self._nodes.values())
-        """Whether NVLink joins nodes."""
+        self._domains = any(node.view.nvlink_domain != "" for node in self._nodes.values())
+        """Whether NVLink joins other devices than those of a node."""
 
     @classmethod
     def now(cls, view: ClusterView) -> FreeSpace:
@@ -204,24 +209,37 @@ class FreeSpace:
             self._change(task, +1)
 
     def _best(self, configuration: Configuration, node: str | None, device: str | None) -> NodeSpace | None:
-        for each in self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),):
-            if each.fits(configuration, device):
-                return each
-        return None
+        nodes = self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),)
+        fitting = (each for each in nodes if each.fits(configuration, device))
+        if not self._domains or not configuration.gpus:
+            return next(fitting, None)
+        free = Counter[str]()
+        for each in self._nodes.values():
+            free[_joined_to(each)] += len(each.whole)
+
+        def key(each: NodeSpace) -> tuple[bool, int]:
+            """Whether it takes several domains, and how much of its domain is free."""
+            domains = Counter([device.nvlink_domain for device in each.taken(configuration, device)])
+            of_part = (
+                [len([d for d in each.whole if d.nvlink_domain == domain]) for domain in domains] if each.parts else []
+            )
+            return len(domains) > 1, min(of_part, default=free[_joined_to(each)])
+
+        return min(fitting, key=key, default=None)
 
     def _several(self, configuration: Configuration) -> list[NodeSpace]:
         """A node for each task, all with the same device types; empty if there are too few such nodes."""
         alike: dict[tuple[str, ...], list[NodeSpace]] = {}
         for space in self._index.from_fullest(configuration.gpus):
             if space.fits(configuration, None):
-                kind = tuple(d.gpu_type for d in space.usable(configuration, None)[: configuration.gpus])
+                kind = tuple([device.gpu_type for device in space.taken(configuration, None)])
                 alike.setdefault(kind, []).append(space)
         tasks, of_layer = configuration.min_tasks, configuration.parallelism.nodes(configuration.gpus)
         enough = (spaces for spaces in alike.values() if len(spaces) >= tasks)
-        if not self._joined and of_layer == 1:
+        if not self._domains and of_layer == 1:
             return next(enough, [])[:tasks]
-        chosen = (together(spaces, lambda s: s.view.nvlink_domain or s.view.name, tasks, of_layer) for spaces in enough)
-        return next(filter(None, chosen), [])
+        chosen = [together(spaces, _joined_to, tasks, of_layer) for spaces in enough]
+        return min(filter(None, chosen), key=lambda spaces: len(set(map(_joined_to, spaces))), default=[])
 
     def _node(self, name: str) -> NodeSpace:
         if name not in self._nodes:

@@ -26,7 +26,7 @@ Entry = tuple[float, float, int, str, float]
 def same_needs(view: ClusterView, job: JobView) -> Hashable:
     """The line of a job in a backfill scan: of jobs with equal demands either all fit or none."""
     c = main_configuration(view, job)
-    return (c.gpus, c.cpu_milli, c.memory_bytes, c.gpu_types, c.device_memory_bytes, c.min_tasks)
+    return (c.gpus, c.cpu_milli, c.memory_bytes, c.gpu_types, c.device_memory_bytes, c.min_tasks, c.parallelism.tensor)
 
 
 def one_line(_view: ClusterView, _job: JobView) -> Hashable:

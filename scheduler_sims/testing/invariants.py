@@ -210,7 +210,7 @@ def _nodes(terms: Terms) -> ClusterSpec:
             gpus * 32 * GIB,
             tuple(Device(f"node-{number}", i, "Tesla-T4", memories[i] * GIB) for i in range(gpus)),
             sharing=terms.sharing,
-            nvlink=nvlink.domains("nodes", f"node-{number}", 0, gpus, terms.nvlink_domain),
+            nvlink=nvlink.domains("node", f"node-{number}", 0, gpus, terms.nvlink_domain),
         )
         for number, gpus in enumerate(terms.nodes)
     ]

@@ -109,14 +109,14 @@ class Gavel:
         types = tuple(available)
         if types != last.types:
             last = Memory(begun=last.begun, types=types)
-        jobs = list(view.jobs.values())
-        known = {job.job_id: last.rates.get(job.job_id) or rates(view, job, types, "gavel") for job in jobs}
-        gpus = {j.job_id: last.gpus.get(j.job_id) or gpu_configuration(view, j, "gavel").total_gpus for j in jobs}
+        everyone = {j: last.rates.get(j) or rates(view, job, types, "gavel") for j, job in view.jobs.items()}
+        known = {job_id: each for job_id, each in everyone.items() if any(each)}  # others wait for nodes that are away
+        gpus = {j: last.gpus.get(j) or gpu_configuration(view, view.jobs[j], "gavel").total_gpus for j in known}
         changed = last.changed or known.keys() != last.rates.keys() or "node" in view.triggers
         half_s = self.round_s / 2
         credit = last.credit.updated(list(known), len(types), _ran(view, last), half_s)
         solver = last.solver
-        if changed and self._may_reset(view.now_s, credit, known):
+        if changed and known and self._may_reset(view.now_s, credit, known):
             shares, solver = self._solve(self._problem(view, available, known, gpus), solver)
             credit, changed = credit.reset(view.now_s, shares, half_s), False
         slots = Slots(list(available.values()), self._order(last.begun, len(types)))
@@ -142,7 +142,7 @@ class Gavel:
         gpus: Mapping[str, int],
     ) -> Problem:
         module, types = _arrays(), tuple(available)
-        jobs = list(view.jobs.values())
+        jobs = [view.jobs[job_id] for job_id in known]
         speeds = module.array(list(known.values()))
         unknown = [kind for kind in types if self._prices and kind not in self._prices]
         if unknown:

@@ -16,8 +16,8 @@ from scheduler_sims.policies.goodput.elastic_rounds import ElasticRounds, RoundM
 from scheduler_sims.policies.goodput.shapes import (
     Pool,
     Shape,
-    can_have,
     elastic_configuration,
+    has_room,
     imagined,
     kept,
     pools,
@@ -96,7 +96,7 @@ def _sizes(view: ClusterView, job: JobView, pool: Pool) -> list[Shape]:
     configuration, shapes = elastic_configuration(view, job, "optimus"), []
     for gpus in configuration.gpu_range:
         for nodes in range(-(-gpus // pool.largest), len(pool.gpus) + 1):
-            if can_have(configuration, shape := Shape(gpus, nodes, pool.gpu_type)):
+            if has_room(view, configuration, shape := Shape(gpus, nodes, pool.gpu_type)):
                 shapes.append(shape)
                 break
     return shapes

@@ -10,7 +10,7 @@ from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
 from scheduler_sims.interface.plan import Allocation, DeviceShare, Plan, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, JobView, Phase
-from scheduler_sims.policies.placing import FreeSpace, main_configuration
+from scheduler_sims.policies.placing import FreeSpace, fits_somewhere, main_configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ def elastic_configuration(view: ClusterView, job: JobView, policy: str) -> Confi
 def can_have(configuration: Configuration, shape: Shape) -> bool:
     """Whether the job may run on so many GPUs of so many nodes of this type."""
     return configuration.runs_on(shape.gpus, shape.nodes) and configuration.allows(shape.gpu_type)
+
+
+def has_room(view: ClusterView, configuration: Configuration, shape: Shape) -> bool:
+    """Whether the job may run on this shape, and the empty cluster has room for it."""
+    return can_have(configuration, shape) and fits_somewhere(view, with_shape(configuration, shape))
 
 
 def with_shape(configuration: Configuration, shape: Shape) -> Configuration:

@@ -19,6 +19,7 @@ from scheduler_sims.policies.goodput.shapes import (
     Shape,
     can_have,
     elastic_configuration,
+    has_room,
     imagined,
     kept,
     most_on_one_gpu,
@@ -252,7 +253,7 @@ def _able(view: ClusterView, found: Sequence[Pool], common: Sequence[Shape]) -> 
     able: dict[Configuration, Sequence[Shape]] = {}
     space: FreeSpace | None = None
     for one in dict.fromkeys(elastic_configuration(view, job, "sia") for job in view.jobs.values()):
-        able[one] = [shape for shape in common if can_have(one, shape)]
+        able[one] = [shape for shape in common if has_room(view, one, shape)]
         if not able[one]:
             space = space or FreeSpace.empty(view)
             numbers = [(one.total_gpus, one.min_tasks), *product(reversed(one.gpu_range), one.task_range)]

@@ -83,7 +83,7 @@ class _Muri:
     def _candidate(self, view: ClusterView, job: JobView, wanted: Configuration, order: int) -> Candidate:
         stages = view.estimates.stages(job, wanted.name)
         profile = Profile(stages.step_s, (stages.storage_s, stages.cpu_s, stages.gpu_s, stages.network_s))
-        kind = (wanted.name, wanted.min_tasks, wanted.gpu_types)
+        kind = (wanted.name, wanted.min_tasks, wanted.gpu_types, wanted.parallelism.tensor)
         return Candidate(job.job_id, wanted.total_gpus, profile, self.key(view, job, wanted), kind, order)
 
 

@@ -76,7 +76,7 @@ class Demand:
             )
         host = (configuration.cpu_milli, configuration.memory_bytes)
         best = (configuration.best_cpu_milli, configuration.best_memory_bytes)
-        device = (configuration.gpu_types, configuration.device_memory_bytes)
+        device = (configuration.gpu_types, configuration.device_memory_bytes, configuration.parallelism.tensor)
         kind = (configuration.gpus, *host, *best, *device)
         return cls(job, configuration, configuration.gpus, kind, known.setdefault(kind, {}))
 
@@ -133,9 +133,10 @@ class Server:
         """Whether the server has enough healthy devices that the job can use: beside the jobs that it has been given, where
         its devices differ; elsewhere the number of free ones says so."""
         wanted = demand.configuration
-        key = (wanted.gpu_types, wanted.device_memory_bytes)
+        key = (wanted.gpu_types, wanted.device_memory_bytes, wanted.parallelism.tensor, demand.gpus)
         if key not in self._usable:
-            self._usable[key] = sum(d.healthy and device_suits(d, wanted) for d in self.node.devices)
+            suiting = [d.nvlink_domain for d in self.node.devices if d.healthy and device_suits(d, wanted)]
+            self._usable[key] = wanted.parallelism.room(suiting, demand.gpus) if demand.gpus else len(suiting)
         if self._usable[key] < demand.gpus or not self.grants:
             return self._usable[key] >= demand.gpus
         if self._differ is None:

@@ -51,7 +51,10 @@ def _nodes(servers: Sequence[Server]) -> Mapping[str, NodeView]:
 
 
 def _kind(node: NodeView) -> tuple[object, ...]:
-    devices = tuple((d.gpu_type, d.usable_memory_bytes) for d in node.devices if d.healthy)
+    domains = list(dict.fromkeys(d.nvlink_domain for d in node.devices))
+    devices = tuple(
+        (d.gpu_type, d.usable_memory_bytes, domains.index(d.nvlink_domain)) for d in node.devices if d.healthy
+    )
     return (node.cpu_milli, node.memory_bytes, len(node.devices), devices)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.parallelism import Parallelism
+from scheduler_sims.experiment import Experiment
 from scheduler_sims.policies.fifo import Fifo
 from scheduler_sims.policies.placement import Placed
 from scheduler_sims.policies.placing import FreeSpace, fits_somewhere
@@ -80,6 +81,23 @@ def test_a_job_is_preempted_for_a_layer():
     assert places(view, Srtf().plan(view)) == {"y": "n1/2", "short": "n1/0 n1/1"}
 
 
+def test_a_job_goes_to_a_node_where_one_domain_has_room():
+    """Not to the fullest node, where it would get a half of each of two pairs."""
+    other = Node("n2", gpus=4, nvlink=("c", "c", "d", "d"))
+    busy = [Job("x", gpu_s=1, on="n1/0"), Job("y", gpu_s=1, on="n1/2")]
+    view = cluster_view([PAIRS, other], busy)
+    space = FreeSpace.now(view)
+    assert [space.place(way(gpus)).nodes[0] for gpus in (2, 1, 1, 1)] == ["n2", "n1", "n1", "n2"]
+
+
+def test_jobs_with_and_without_layers_wait_in_lines_of_their_own():
+    """A job of two devices anywhere overtakes one that needs a pair."""
+    busy = [Job("x", gpu_s=500, on="n1/1"), Job("y", gpu_s=500, on="n1/2")]
+    jobs = [*busy, Job("t", gpu_s=9, gpus=2, tensor=2, submit_s=1), Job("u", gpu_s=9, gpus=2, submit_s=2)]
+    view = cluster_view([PAIRS], jobs, now_s=3)
+    assert places(view, Fifo("any").plan(view))["u"] == "n1/0 n1/3"
+
+
 # --- several nodes ------------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +108,19 @@ def test_a_gang_gets_nodes_that_nvlink_joins():
         "y": ("n1", "n2", "n3"),
         "x": ("n4", "n5"),  # the smallest domain that has room
     }
+
+
+def test_a_job_of_one_node_leaves_larger_domains_alone():
+    view = cluster_view(RACKS, [])
+    assert FreeSpace.now(view).place(way(2)).nodes == ("n4",)
+    assert FreeSpace.now(view).place(way(1)).nodes == ("n4",)
+
+
+def test_a_gang_prefers_the_type_of_gpu_of_which_a_domain_has_enough():
+    apart = [replace(node, nvlink=()) for node in RACKS[:2]]
+    joined = [Node(f"v{n}", gpus=2, gpu_type="Tesla_V100-PCIE-32GB", nvlink=("v", "v")) for n in (1, 2)]
+    view = cluster_view([*apart, *joined], [])
+    assert FreeSpace.now(view).place(way(2, 2)).nodes == ("v1", "v2")
 
 
 def test_a_layer_may_be_divided_over_nodes_of_a_domain():
@@ -115,3 +146,54 @@ def test_nodes_without_a_domain_are_their_own():
 def test_another_rule_leaves_divided_layers_where_the_policy_puts_them(rule):
     view = cluster_view(RACKS, [Job("x", gpu_s=1, gpus=4, nodes=2, tensor=4)])
     assert Placed("fifo", rule).plan(view).allocations["x"].nodes == ("n4", "n5")
+
+
+# --- whole runs ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = "job_id,submit_s,num_gpus,nodes,tensor_parallel,gpu_duration_s,cpus,min_gpus,max_gpus,min_nodes,max_nodes,microbatches"
+PART_AND_WHOLE = (
+    "{name: p, gpus: 4, gpu_type: A100, cpus: 32, nvlink_domain: 2}, {name: q, gpus: 4, gpu_type: A100, cpus: 32}"
+)
+SHARED = (
+    "{name: p, gpus: 4, gpu_type: A100, cpus: 32, nvlink_domain: 1, sharing: fifo}, "
+    "{name: q, gpus: 4, gpu_type: A100, cpus: 32, sharing: fifo}"
+)
+PAIRED = "".join(f"j{n},0,2,1,{1 + n % 2},50,,,,,,\n" for n in range(8))
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Runs rows on nodes under a policy; the JCT of each job."""
+
+    def run(policy, nodes, rows):
+        (tmp_path / "jobs.csv").write_text(f"{COLUMNS}\n{rows}")
+        (tmp_path / "cluster.yaml").write_text(f"nodes: [{nodes}]\n")
+        record = Experiment.load(tmp_path / "jobs.csv", tmp_path / "cluster.yaml").simulate(policy)
+        assert {job.status for job in record.jobs} == {"finished"}
+        return {job.job_id: job.jct_s for job in record.jobs}
+
+    return run
+
+
+@pytest.mark.parametrize("policy", ["muri-s", "muri-l", "muri-s:matching=false"])
+def test_jobs_with_and_without_layers_are_no_group(ran, policy):
+    ran(policy, SHARED, PAIRED)
+
+
+@pytest.mark.parametrize("allocation", ["proportional", "greedy", "tune"])
+def test_synergy_packs_layers_on_servers_that_hold_them(ran, allocation):
+    rows = "w,0,4,1,1,100,4,,,,,\nx,0,2,1,1,5000,2,,,,,\nt,10,4,1,4,100,4,,,,,\n"
+    ran(f"synergy:allocation={allocation}", PART_AND_WHOLE, rows)
+    node = "{name: n, gpus: 6, gpu_type: A100, cpus: 48, nvlink_domain: 3}"
+    rows = "".join(f"{name},0,2,1,{tensor},900,,,,,,\n" for name, tensor in (("a", 2), ("b", 2), ("t", 2), ("u", 1)))
+    assert ran(f"synergy:allocation={allocation}", node, rows)["u"] == pytest.approx(900)
+
+
+def test_elastic_jobs_get_no_shape_that_no_domain_holds(ran):
+    racks = "{name: h, count: 6, gpus: 4, gpu_type: H100, cpus: 64, nvlink_domain: 12}"
+    grows = "a,0,8,2,8,1000,,8,24,2,6,24\n"
+    assert ran("optimus", racks, grows)["a"] <= 1000
+    assert ran("sia", racks, grows)["a"] <= 1000
+    small = "{name: q, count: 2, gpus: 2, gpu_type: A100, cpus: 64, nvlink_domain: 4}"
+    few = f"{{name: p, gpus: 4, gpu_type: A100, cpus: 64, nvlink_domain: 2}}, {small}"
+    assert ran("sia", few, "a,0,4,2,4,1000,,4,8,1,4,24\n")["a"] <= 1100

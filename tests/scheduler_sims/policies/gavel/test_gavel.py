@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import InputError, PolicyError, UnknownNameError
+from scheduler_sims.experiment import Experiment
 from scheduler_sims.interface.rounds import Rounds
 from scheduler_sims.policies.gavel import Gavel
 from scheduler_sims.policies.gavel.credit import Credit, Slots, choose
@@ -340,3 +341,19 @@ def test_without_aware_the_order_of_types_is_drawn_for_each_round():
     assert [tuple(policy._order(number, 3)) for number in reversed(range(20))] == orders[::-1]
     assert sorted(policy._order(0, 2)) == [0, 1]
     assert policy.rounds == Rounds(360.0)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("objective", sorted(OBJECTIVES.keys() - {"allox"}))
+def test_a_job_whose_nodes_are_away_waits_for_them(tmp_path, objective, others):
+    """Also where they are all nodes."""
+    other = "  - {name: small, gpus: 1, gpu_type: A100, cpus: 16}\n" * others
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,num_gpus,gpu_duration_s\na,0,2,100\nb,100,2,50\n")
+    (tmp_path / "cluster.yaml").write_text(
+        "nodes:\n  - {name: large, gpus: 2, gpu_type: A100, cpus: 16}\n"
+        f"{other}failures: {{checkpoint_every_s: 20, outages: [{{node: large, at_s: 60, down_s: 1000}}]}}\n"
+    )
+    experiment = Experiment.load(tmp_path / "jobs.csv", tmp_path / "cluster.yaml")
+    jobs = experiment.simulate(f"gavel:objective={objective},round_s=50").jobs
+    assert [job.status for job in jobs] == ["finished"] * 2
+    assert min(job.finish_s for job in jobs) > 1_060
