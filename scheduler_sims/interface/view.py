@@ -181,11 +181,16 @@ class ClusterView:
             return True
         return not self.changed_nodes.isdisjoint(allocation.nodes)
 
+    @property
+    def all_is_news(self) -> bool:
+        """Whether each start of the last plan is worth another try: where it isn't known what has changed, and where decisions
+        take time, so that what a start waits for may be free once this decision takes effect."""
+        return self.costs.decide_s > 0 or self.changed_nodes is None or "retry" in self.triggers
+
     def news_of(self, job_id: str, allocation: Allocation) -> bool:
         """Whether it is worth another try to give the job this allocation, which the last plan gave it and which hasn't been
-        carried out yet: in vain if nothing has changed, since what it waits for isn't free yet. Where decisions take time, it may
-        be free once this one takes effect, so that each try counts."""
-        return self.costs.decide_s > 0 or self.has_changed(job_id, allocation)
+        carried out yet: in vain if nothing has changed, since what it waits for isn't free yet."""
+        return self.all_is_news or self.has_changed(job_id, allocation)
 
     def attained_gpu_s(self, job: JobView) -> float:
         """Attained service until now in GPU-seconds, over all GPU types (Tiresias, NSDI 2019)."""

@@ -4,7 +4,8 @@ policy.py        rounds: when to decide, the state, the plan until the next roun
  |- orders.py    the order of jobs: fifo, las, srtf
  |- proportional.py, greedy.py, tune.py    the division of CPUs and memory
  |   `- servers.py    demands of jobs, free capacity of servers
- `- staying.py   maps the servers of a round to nodes and devices such that jobs stay where they are
+ |- staying.py   maps the servers of a round to nodes and devices such that jobs stay where they are
+ `- places.py    the jobs that an event within a round concerns
 """
 
 from scheduler_sims.policies.synergy.policy import Synergy

@@ -15,6 +15,7 @@ from scheduler_sims.interface.view import ClusterView, NodeView
 from scheduler_sims.policies.option_values import checked_seconds
 from scheduler_sims.policies.synergy.greedy import greedy
 from scheduler_sims.policies.synergy.orders import ORDERS, Queue, Standing
+from scheduler_sims.policies.synergy.places import Places
 from scheduler_sims.policies.synergy.proportional import proportional
 from scheduler_sims.policies.synergy.servers import Demand, Server, Servers, grants_of
 from scheduler_sims.policies.synergy.staying import settle
@@ -30,13 +31,18 @@ LEAST_ROUND_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The state: number of the round, its allocations; `given`: rounds that each job has had; `queue`: the jobs in order, up to
-    date with the last plan."""
+    """The state: number of the round, its allocations; `given`: rounds that each job has had; `places`: the nodes of its jobs;
+    `queue`: the jobs in order, up to date with the last plan."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
+    places: Places | None = field(default=None, compare=False, repr=False)
     queue: Handed[Queue] | None = field(default=None, compare=False, repr=False)
+
+    def lacks(self, view: ClusterView, job_id: str) -> bool:
+        """Whether the job has no place in this round, or has left the system."""
+        return job_id not in self.allocations or job_id not in view.jobs
 
 
 class Synergy:
@@ -78,13 +84,18 @@ class Synergy:
         begins = index > current.index or (index >= 0 and "node" in view.triggers)
         if begins:
             current = self._begin(view, current, index, queue)
-        current = replace(current, queue=Handed([queue]))
+        places = current.places or Places.of(current.allocations)
+        current = replace(current, places=places, queue=Handed([queue]))
+        everything = begins or view.all_is_news
         start = {
-            job: a
-            for job, a in current.allocations.items()
-            if (begins or view.news_of(job, a)) and job in view.jobs and not _continues(a, held.get(job))
+            job: allocation
+            for job in (current.allocations if everything else places.news(view))
+            if job in view.jobs and not _continues(allocation := current.allocations[job], held.get(job))
         }
-        stop = [job for job in held if job not in current.allocations or job not in view.jobs]
+        # The first plan of a round stops all others, so within it only a job that has changed can be without a place.
+        stop = []
+        if everything or any(job in held and current.lacks(view, job) for job in view.changes):
+            stop = [job for job in held if current.lacks(view, job)]
         away = f"round {current.index}: other jobs go first"
         return view.plan.evolve(
             start=start,

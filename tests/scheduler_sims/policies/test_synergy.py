@@ -457,34 +457,3 @@ def test_with_costs_cpus_are_never_given_twice(simulate, drawn, start_s, checkpo
             there = [s for s in spans if s.node == node and s.start_s <= at_s < s.end_s]
             assert sum(s.cpu_milli for s in there) <= 12_000
             assert sum(s.memory_bytes for s in there) <= 100 * GIB
-
-
-# ---- within a round
-
-
-def test_a_start_that_waits_is_tried_again_when_its_node_has_changed():
-    nodes, jobs = [Node("n1", gpus=1), Node("n2", gpus=1)], [Job("a", gpu_s=9), Job("b", gpu_s=9)]
-    policy = Synergy()
-    view = cluster_view(nodes, jobs, rounds=policy.rounds)
-    first = policy.plan(view)
-    assert places(view, first) == {"a": "n1/0", "b": "n2/0"}
-    within = replace(view, state=first.state, changes=frozenset())
-    later = policy.plan(replace(within, changed_nodes=frozenset({"n2"})))
-    assert set(later.started) == {"b"}
-    within = replace(within, state=later.state)
-    assert not policy.plan(replace(within, changed_nodes=frozenset())).started
-    for change in (
-        {"changed_nodes": frozenset(), "triggers": frozenset({"retry"})},
-        {"changed_nodes": frozenset(), "changes": frozenset({"a", "b"})},
-        {"changed_nodes": None},
-    ):
-        assert set(policy.plan(replace(within, **change)).started) == {"a", "b"}
-
-
-def test_a_restarted_scheduler_goes_on_within_the_round():
-    policy = Synergy()
-    view = cluster_view([Node("n1", gpus=1)], [Job("a", gpu_s=9)], rounds=policy.rounds)
-    first = policy.plan(view)
-    again = Synergy().plan(replace(view, state=replace(first.state, queue=None)))
-    assert again.started == first.started
-    assert again.reasons == first.reasons
