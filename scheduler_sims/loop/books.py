@@ -70,6 +70,31 @@ class Holdings(Mapping[str, Allocation]):
             self._ordered = None
 
 
+class Leaving(Holdings):
+    """The allocations of stopping jobs, found by their nodes as well: a round may replace hundreds of jobs, and the loop asks at
+    each start which of them are in its way."""
+
+    def __init__(self, history: Mapping[str, _History]) -> None:
+        super().__init__(history)
+        self._on_nodes: dict[str, set[str]] = {}
+
+    def put(self, job_id: str, allocation: Allocation) -> None:
+        super().put(job_id, allocation)
+        for node in allocation.nodes:
+            self._on_nodes.setdefault(node, set()).add(job_id)
+
+    def drop(self, job_id: str) -> None:
+        allocation = self.get(job_id)
+        super().drop(job_id)
+        for node in () if allocation is None else allocation.nodes:
+            self._on_nodes[node].discard(job_id)
+
+    def on(self, nodes: Iterable[str]) -> list[tuple[str, Allocation]]:
+        """The jobs on these nodes with their allocations, in order of submission."""
+        there = {job_id for node in nodes for job_id in self._on_nodes.get(node, ())}
+        return [(job_id, self[job_id]) for job_id in sorted(there, key=self.number)]
+
+
 class JobBooks:
     """Jobs that are in the system (`views`, in order of submission) and the records of those that have ended.
 
@@ -89,7 +114,7 @@ class JobBooks:
         self._records: dict[int, JobRecord] = {}
         self._history: dict[str, _History] = {}
         self._submitted = 0
-        self.held, self.live, self.leaving = (Holdings(self._history) for _ in range(3))
+        self.held, self.live, self.leaving = Holdings(self._history), Holdings(self._history), Leaving(self._history)
         self._places = {device.uuid: device for node in cluster.nodes for device in node.devices}
 
     @property

@@ -484,12 +484,7 @@ class SchedulerLoop:
     def _leaving_from(self, starts: Mapping[str, Allocation]) -> list[tuple[str, Allocation]]:
         """The stopping jobs on the nodes that these allocations name."""
         leaving = self.books.leaving
-        if not leaving:
-            return []
-        names = {task.node for allocation in starts.values() for task in allocation.tasks}
-        return [
-            (job_id, allocation) for job_id, allocation in leaving.items() if not names.isdisjoint(allocation.nodes)
-        ]
+        return leaving.on({node for allocation in starts.values() for node in allocation.nodes}) if leaving else []
 
     def _begin(self, job_id: str, allocation: Allocation, later_tasks: int) -> None:
         """`later_tasks`: number of tasks that the same plan starts after this job."""

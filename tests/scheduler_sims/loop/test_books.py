@@ -163,3 +163,17 @@ def test_the_books_know_who_holds_who_lives_and_who_leaves(job_specs, cluster_sp
     assert ("b" in books.live, books.live.get("b"), books.live.get("c")) == (False, None, on(2))
     books.released(Event(4 * S, Happening.FINISHED, "c", books.specs["c"].row))
     assert not books.held
+
+
+def test_leaving_jobs_are_found_by_their_nodes(job_specs, cluster_spec):
+    jobs = job_specs([Job(name, gpu_s=1) for name in "abcd"])
+    books = JobBooks(jobs, cluster_spec([Node("n1", gpus=4), Node("n2", gpus=4)]))
+    submit(books)
+    for name, where in (("c", on(2)), ("a", on(0)), ("b", on(1, node="n2")), ("d", on(3))):
+        books.starting(name, where)
+    for name in "bca":
+        books.stopping(name)
+    assert books.leaving.on(["n1"]) == [("a", on(0)), ("c", on(2))]
+    assert [job_id for job_id, _ in books.leaving.on(["n2", "n1", "n3"])] == ["a", "b", "c"]
+    books.released(Event(3 * S, Happening.STOPPED, "a", books.specs["a"].row))
+    assert [job_id for job_id, _ in books.leaving.on(["n1", "n2"])] == ["b", "c"]
