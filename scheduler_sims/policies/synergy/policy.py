@@ -84,6 +84,7 @@ class Synergy:
         begins = index > current.index or (index >= 0 and "node" in view.triggers)
         if begins:
             current = self._begin(view, current, index, queue)
+            queue.reasons.clear()
         places = current.places or Places.of(current.allocations)
         current = replace(current, places=places, queue=Handed([queue]))
         everything = begins or view.all_is_news
@@ -96,13 +97,15 @@ class Synergy:
         stop = []
         if everything or any(job in held and current.lacks(view, job) for job in view.changes):
             stop = [job for job in held if current.lacks(view, job)]
+        for job, allocation in start.items():
+            if job not in queue.reasons:
+                queue.reasons[job] = _reason(current.index, queue.demand(view, job), view.nodes, allocation)
         away = f"round {current.index}: other jobs go first"
         return view.plan.evolve(
             start=start,
             stop=stop,
             state=current,
-            reasons={job: _reason(current.index, queue.demand(view, job), view.nodes, a) for job, a in start.items()}
-            | {job: away for job in stop if job in view.jobs},
+            reasons={job: queue.reasons[job] for job in start} | {job: away for job in stop if job in view.jobs},
         )
 
     def _begin(self, view: ClusterView, last: Round, index: int, queue: Queue) -> Round:
