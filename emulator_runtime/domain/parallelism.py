@@ -25,27 +25,27 @@ class Parallelism:
         """GPUs of one replica."""
         return self.tensor * self.pipeline
 
-    def runs_on(self, gpus: int, nodes: int, least: int) -> bool:
+    def runs_on(self, gpus: int, nodes: int, least_per_node: int) -> bool:
         """Whether layers can be divided over `gpus` GPUs, equally many on each of `nodes` nodes.
 
-        A node has whole layers, or an equal part of one if NVLink joins it to other nodes. `least`: with fewer GPUs on a node
-        than this, no layer is divided over nodes. Example: tensor 8 on 2 nodes of 4 GPUs needs a `least` of 4 or less.
+        A node has whole layers, or an equal part of one if NVLink joins it to other nodes. With fewer GPUs on a node than
+        `least_per_node`, no layer is divided over nodes. Example: tensor 8 on 2 nodes of 4 GPUs needs 4 or less.
         """
         each = gpus // nodes
         if gpus % nodes or gpus % self.tensor:
             return False
-        return each % self.tensor == 0 or (self.tensor % each == 0 and each >= least)
+        return each % self.tensor == 0 or (self.tensor % each == 0 and each >= least_per_node)
 
-    def joined(self, domains: Iterable[str]) -> bool:
+    def layers_fit(self, domains: Iterable[str]) -> bool:
         """Whether the GPUs of each layer can be in one NVLink domain. `domains`: that of each GPU of the job."""
         return self.tensor == 1 or all(count % self.tensor == 0 for count in Counter(domains).values())
 
-    def room(self, domains: Iterable[str], gpus: int) -> int:
-        """How many GPUs of a node a job can use that has `gpus` on it: those of whole layers. `domains`: that of each GPU."""
-        layer = min(self.tensor, gpus)
-        return sum(count - count % layer for count in Counter(domains).values())
+    def usable_gpus(self, domains: Iterable[str], gpus: int) -> int:
+        """How many GPUs of a node a job can use that needs `gpus` there: those of whole layers, or of equal parts of them.
+        `domains`: that of each GPU."""
+        return whole_multiples(Counter(domains).values(), min(self.tensor, gpus) or 1)
 
-    def nodes(self, gpus: int) -> int:
+    def nodes_per_layer(self, gpus: int) -> int:
         """Over how many nodes each layer is divided if a job has `gpus` on each."""
         return max(1, self.tensor // gpus) if gpus else 1
 
@@ -59,3 +59,8 @@ class Parallelism:
 
 
 DATA_PARALLEL = Parallelism()
+
+
+def whole_multiples(counts: Iterable[int], unit: int) -> int:
+    """The sum of the counts, each rounded down to a multiple of the unit."""
+    return sum(count - count % unit for count in counts)

@@ -37,6 +37,14 @@ def seconds(message: Message, name: str, default: float | None = None) -> float:
     return float(value)
 
 
+def flag(message: Message, name: str, *, default: bool = False) -> bool:
+    """True or false. Raises ProtocolError if it has another type."""
+    value = message.get(name, default)
+    if not isinstance(value, bool):
+        raise ProtocolError(f"field {name!r} must be true or false")
+    return value
+
+
 def texts(message: Message, name: str, *, most: int = 1024) -> list[str]:
     """A list of texts. Raises ProtocolError if it is missing, mistyped or too long."""
     value = message.get(name)

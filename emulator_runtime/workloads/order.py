@@ -11,7 +11,7 @@ from emulator_runtime.domain.job import ModelWork, TimedWork, Work
 from emulator_runtime.domain.sensitivity import HostShare, Knots, Sensitivity
 from emulator_runtime.domain.stages import StageTimes
 from emulator_runtime.domain.step import StepTimes
-from emulator_runtime.ipc.fields import mapping, mappings, seconds, text, texts, whole
+from emulator_runtime.ipc.fields import flag, mapping, mappings, seconds, text, texts, whole
 from emulator_runtime.ipc.frames import Message
 from emulator_runtime.profiles.table import ProfileTable
 from emulator_runtime.workloads.step_costs.work import Spread, step_times
@@ -35,7 +35,7 @@ class RunOrder:
     configuration. `profiles`: a file with the user's profiles, or empty. `cpu_milli` and `host_memory_bytes`: CPUs and
     memory at the start of the run; they may change during the run. A gang has `gpus` devices on each node and one grant
     from each node's manager; `others` are the grants of all nodes except the first, as (socket, token). `linked` and
-    `joined`: which of its devices NVLink joins (Spread). Step `first_step` begins with sample `first_sample`, and
+    `nodes_linked`: which of its devices NVLink joins (Spread). Step `first_step` begins with sample `first_sample`, and
     each step has `step_samples`; `steps` is the number of steps at the end of the job. `program` None: training is emulated.
     """
 
@@ -55,7 +55,7 @@ class RunOrder:
     gpus: int = 1
     others: tuple[tuple[Path, str], ...] = ()
     linked: bool = True
-    joined: bool = False
+    nodes_linked: bool = False
     first_step: int = 0
     first_sample: int = 0
     step_samples: int = 1
@@ -74,7 +74,7 @@ class RunOrder:
 
     def step_times(self, profiles: ProfileTable | None, host: HostShare | None = None) -> StepTimes:
         """When the steps end, with `host` instead of the order's share if given. Raises errors of the profile look-up."""
-        spread = Spread(self.gpus, 1 + len(self.others), self.linked, self.joined)
+        spread = Spread(self.gpus, 1 + len(self.others), self.linked, self.nodes_linked)
         return step_times(self.work, self.steps, self.gpu_type or None, host or self.host, profiles, spread=spread)
 
     def samples_done(self, steps_done: int) -> int:
@@ -108,7 +108,7 @@ class RunOrder:
             "gpus": self.gpus,
             "others": [{"manager": str(manager), "token": token} for manager, token in self.others],
             "linked": self.linked,
-            "joined": self.joined,
+            "nodes_linked": self.nodes_linked,
             "first_step": self.first_step,
             "first_sample": self.first_sample,
             "step_samples": self.step_samples,
@@ -133,8 +133,8 @@ class RunOrder:
             host_memory_bytes=whole(message, "host_memory_bytes", 0),
             gpus=whole(message, "gpus", 1),
             others=tuple((Path(text(each, "manager")), text(each, "token")) for each in mappings(message, "others")),
-            linked=message.get("linked") is not False,
-            joined=message.get("joined") is True,
+            linked=flag(message, "linked", default=True),
+            nodes_linked=flag(message, "nodes_linked"),
             first_step=whole(message, "first_step", 0),
             first_sample=whole(message, "first_sample", 0),
             step_samples=whole(message, "step_samples", 1, least=1),
@@ -152,7 +152,7 @@ def _program(message: Message) -> ProgramOrder:
     if not words:
         raise ProtocolError("field 'words' must not be empty: it is the command")
     variable_texts = {name: text(variables, name) for name in variables}
-    return ProgramOrder(tuple(words), variable_texts, message.get("resumes") is True)
+    return ProgramOrder(tuple(words), variable_texts, flag(message, "resumes"))
 
 
 def _work_message(work: Work) -> Message:
@@ -181,8 +181,8 @@ def _work(message: Message) -> Work:
         text(message, "model"),
         whole(message, "batch_size", least=1),
         seconds(message, "input_cpu_s", 0.0),
-        exchanges=message.get("exchanges") is True,
-        starts=message.get("starts") is True,
+        exchanges=flag(message, "exchanges"),
+        starts=flag(message, "starts"),
         host_s=seconds(message, "host_s", 0.0),
         stages=stages,
     )

@@ -19,7 +19,7 @@ from emulator_runtime.domain.wording import quoted, shown
 from emulator_runtime.node.inventory import MAX_REPLICAS
 from emulator_runtime.profiles.catalogue import Catalogue, bundled_catalogue
 from emulator_runtime.sharing.modes import EXCLUSIVE, MODES
-from scheduler_sims.inputs import nvlink
+from scheduler_sims.inputs.nvlink import NvlinkDomains
 from scheduler_sims.inputs.outages import Failures, Outage, RandomOutages, problem_of
 from scheduler_sims.inputs.yaml_file import list_of, mapping_of, number_of, read_yaml, whole_of
 from scheduler_sims.interface.costs import COST_NAMES, ClusterCosts
@@ -52,7 +52,7 @@ class NodeSpec:
 
     `sharing`: how several jobs share one of its devices, one of emulator_runtime.sharing.modes.MODES; `replicas`: at most so many
     (0: any number). `resources`: what its jobs share beside devices. `nvlink`: the NVLink domain of each GPU, by its index;
-    empty: NVLink, where the type has it, joins the GPUs of the node and no others.
+    those that are missing are in a domain with the name of the node.
     """
 
     name: str
@@ -66,13 +66,13 @@ class NodeSpec:
     nvlink: Mapping[int, str] = field(default_factory=dict)
 
     def domain_of(self, device: Device) -> str:
-        """The NVLink domain of one of its devices; "" where it is the node."""
-        return self.nvlink.get(device.gpu_index, "")
+        """The NVLink domain of one of its devices."""
+        return self.nvlink.get(device.gpu_index, self.name)
 
     @cached_property
     def nvlink_domain(self) -> str | None:
-        """The NVLink domain of all its devices, "" where it is the node; None if they are in several."""
-        domains = {self.domain_of(device) for device in self.devices} if self.nvlink else {""}
+        """The NVLink domain of all its devices; None if they are in several."""
+        domains = {self.domain_of(device) for device in self.devices} if self.nvlink else {self.name}
         return domains.pop() if len(domains) == 1 else None
 
     @property
@@ -103,9 +103,9 @@ class ClusterSpec:
         return {node.name: node.resources for node in self.nodes if node.resources}
 
     @cached_property
-    def nvlink(self) -> nvlink.Domains:
+    def nvlink(self) -> NvlinkDomains:
         """Which devices NVLink joins."""
-        return nvlink.Domains.of(self.nodes)
+        return NvlinkDomains.of(self.nodes)
 
     @cached_property
     def gpu_types(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
             f"{place}.replicas", "is given, but nothing is shared: say how with sharing, or leave replicas out"
         )
     mig = _mig(fields, sharing, place)
-    joined = nvlink.size_of(fields, gpus, gpu_type, place, catalogue)
+    domain_gpus = _domain_gpus(fields, gpus, gpu_type, place, catalogue)
     built = []
     for index in range(1, count + 1):
         full = name if count == 1 else f"{name}-{index}"
@@ -175,9 +175,35 @@ def _nodes(entry: object, place: str, catalogue: Catalogue) -> list[NodeSpec]:
         if mig:
             devices = tuple(d for gpu in devices for d in instances(gpu, gpus, mig, f"{place}.mig"))
         resources = _resources(fields, devices, gpus, place)
-        domains = nvlink.domains(name, full, index - 1, gpus, joined)
+        first = index - (index - 1) % max(1, domain_gpus // gpus if gpus else 1)
+        domains = nvlink_domains(full, gpus, domain_gpus, name if count == 1 else f"{name}-{first}")
         built.append(NodeSpec(full, cpu_milli, memory_bytes, devices, labels, sharing, replicas, resources, domains))
     return built
+
+
+def _domain_gpus(fields: Mapping[str, Any], gpus: int, gpu_type: str, place: str, catalogue: Catalogue) -> int:
+    """How many GPUs NVLink joins, of nodes with `gpus` each; 0: those of each node."""
+    if "nvlink_domain" not in fields:
+        return 0
+    size = whole_of(fields, "nvlink_domain", place, default=0, least=1, most=MAX_NODES * MAX_GPUS_PER_NODE)
+    place = f"{place}.nvlink_domain"
+    if not gpus:
+        raise InputError(place, "is given, but gpus is 0: set gpus or leave nvlink_domain out")
+    if size > 1 and not catalogue.specs[gpu_type].peer_link_bytes_per_s:
+        raise InputError(place, f"is {size}, but {gpu_type} has no NVLink; leave it out")
+    if gpus % size and size % gpus:
+        raise InputError(place, f"must divide the {gpus} GPUs of a node, or be a multiple of them, not {size}")
+    return 0 if size == gpus else size
+
+
+def nvlink_domains(node: str, gpus: int, domain_gpus: int, first_node: str) -> dict[int, str]:
+    """The NVLink domain of each GPU of a node, by its index, where NVLink joins `domain_gpus` (0: those of the node). A domain of
+    several nodes is called after the first of them."""
+    if not domain_gpus:
+        return {}
+    if domain_gpus > gpus:
+        return dict.fromkeys(range(gpus), f"{first_node}/nvlink")
+    return {index: f"{node}/nvlink-{index // domain_gpus}" for index in range(gpus)}
 
 
 def _resources(fields: Mapping[str, Any], devices: Sequence[Device], gpus: int, place: str) -> tuple[HostResource, ...]:

@@ -9,6 +9,7 @@ from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
 from emulator_runtime.domain.job import Configuration, JobSpec
 from emulator_runtime.domain.mig import profile_of
+from emulator_runtime.domain.parallelism import whole_multiples
 from emulator_runtime.domain.units import GIB
 from emulator_runtime.domain.wording import quoted
 from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
@@ -65,14 +66,11 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
         most = max(sum(configuration.allows(d.gpu_type) for d in node.devices) for node in nodes)
         if most < configuration.gpus:
             return f"needs {wanted} on one node; the largest node has {most}"
-        tensor = configuration.parallelism.tensor
-        if tensor > 1 and tensor > (joined := cluster.nvlink.largest(configuration)):
-            return f"divides each layer over {tensor} GPUs (tensor_parallel); NVLink joins at most {joined} here"
-        needed, fitting = configuration.device_memory_bytes, [len(_usable(configuration, node)) for node in nodes]
+        if reason := _layers_misfit(configuration, cluster):
+            return reason
+        needed = configuration.device_memory_bytes
         largest = max(d.usable_memory_bytes for node in nodes for d in node.devices if configuration.allows(d.gpu_type))
         nodes = tuple(node for node in nodes if usable_gpus(configuration, node) >= configuration.gpus)
-        if not nodes and max(fitting) >= configuration.gpus:
-            return f"needs {wanted} on one node, each layer on {tensor} that NVLink joins; it joins fewer there"
         if not nodes:
             each = f"with {needed / GIB:.1f} GiB each" if configuration.gpus > 1 else f"with {needed / GIB:.1f} GiB"
             return f"needs {wanted} {each} on one node; the largest GPU has {largest / GIB:.1f} GiB usable"
@@ -89,18 +87,33 @@ def _misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
     return _too_few(configuration, nodes)
 
 
+def _layers_misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
+    """Why no NVLink domain has the GPUs of a layer of a language model; "" where one has, or where it isn't the reason."""
+    tensor, gpus = configuration.parallelism.tensor, configuration.gpus
+    if tensor == 1:
+        return ""
+    joined = cluster.nvlink.largest_domain(configuration)
+    if tensor > joined:
+        return f"divides each layer over {tensor} GPUs (tensor_parallel); NVLink joins at most {joined} here"
+    large = [node for node in cluster.nodes if len(_usable(configuration, node)) >= gpus]
+    if large and not any(usable_gpus(configuration, node) >= gpus for node in large):
+        wanted = _gpus_text(configuration)
+        return f"needs {wanted} on one node, each layer on {tensor} that NVLink joins; it joins fewer there"
+    return ""
+
+
 def _too_few(configuration: Configuration, nodes: tuple[NodeSpec, ...]) -> str:
     """Every task of a gang needs a node of its own, all with the same GPU type."""
     large = [node for node in nodes if node.memory_bytes >= configuration.memory_bytes]
     kinds: dict[tuple[str, ...], Counter[str]] = {}
     for node in large:
         kinds.setdefault(_gpu_types(configuration, node), Counter())[node.nvlink_domain or node.name] += 1
-    of_layer = configuration.parallelism.nodes(configuration.gpus)
-    enough = max(sum(count - count % of_layer for count in domains.values()) for domains in kinds.values())
+    per_layer = configuration.parallelism.nodes_per_layer(configuration.gpus)
+    enough = max(whole_multiples(domains.values(), per_layer) for domains in kinds.values())
     if enough >= configuration.min_tasks:
         return ""
     alike = " with the same GPU type" if configuration.on_gpu else ""
-    alike += ", those of a layer in one NVLink domain" if of_layer > 1 else ""
+    alike += ", those of a layer in one NVLink domain" if per_layer > 1 else ""
     return f"needs {configuration.min_tasks} nodes{alike}; {enough} {'is' if enough == 1 else 'are'} large enough"
 
 
@@ -114,7 +127,7 @@ def _gpus_text(configuration: Configuration) -> str:
 def usable_gpus(configuration: Configuration, node: NodeSpec) -> int:
     """How many GPUs of the empty node will do for the configuration."""
     domains = [node.domain_of(device) for device in _usable(configuration, node)]
-    return configuration.parallelism.room(domains, configuration.gpus) if configuration.gpus else len(domains)
+    return configuration.parallelism.usable_gpus(domains, configuration.gpus)
 
 
 def _gpu_types(configuration: Configuration, node: NodeSpec) -> tuple[str, ...]:

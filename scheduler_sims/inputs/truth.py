@@ -101,7 +101,7 @@ class Truth:
             gpu_type,
             c.cpu_milli,
             c.memory_bytes,
-            self.cluster.nvlink.best(c.gpus, c.min_tasks, gpu_type),
+            self.cluster.nvlink.best_spread(c.gpus, c.min_tasks, gpu_type),
             0,
         )
 

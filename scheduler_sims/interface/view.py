@@ -91,7 +91,7 @@ class DeviceView:
 
     `sharing`: how jobs share it, such as "mps"; "exclusive": one job has it. `replicas`: how many jobs may share it at most;
     0: any number. `nvlink_domain`: devices with the same one are joined by NVLink, if their type has it, on one node or on
-    several; "": it joins those of the node.
+    several. Its name is that of the node where the cluster states no other.
     """
 
     uuid: str
@@ -111,7 +111,7 @@ class DeviceView:
 class NodeView:
     """One node: capacity, free CPUs and memory, devices. What stopping jobs still hold is not free.
 
-    `nvlink_domain`: that of all its devices, which other nodes may share; "": the node itself; None: they are in several.
+    `nvlink_domain`: that of all its devices, which other nodes may share; None: they are in several.
     """
 
     name: str

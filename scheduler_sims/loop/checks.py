@@ -69,7 +69,7 @@ def check_layers(spec: JobSpec, allocation: Allocation, domains: Callable[[Alloc
     `domains` gives the NVLink domain of each device of the allocation.
     """
     replica = spec.configuration(allocation.configuration).parallelism
-    if replica.tensor > 1 and not replica.joined(domains(allocation)):
+    if replica.tensor > 1 and not replica.layers_fit(domains(allocation)):
         raise PlanRefusedError(
             spec.job_id,
             f"the plan gives job {spec.job_id!r} GPUs of which NVLink doesn't join {replica.tensor} for each layer "

@@ -75,7 +75,7 @@ class NodeLedger:
         return twin
 
     def nvlink_domain(self, uuid: str) -> str:
-        """The NVLink domain of a device of the node; "" where it is the node."""
+        """The NVLink domain of a device of the node."""
         return self.spec.domain_of(self._specs[uuid])
 
     def _fits(self, uuid: str, share: DeviceShare) -> bool:
@@ -345,12 +345,12 @@ class Ledger:
         return Shortage(f"{', '.join(allocation.nodes)}, where it does not fit beside the rest")
 
     def nvlink_domains(self, allocation: Allocation) -> list[str]:
-        """The NVLink domain of each device that the allocation names; that of a device may be its node."""
+        """The NVLink domain of each device of an allocation that `resolve` has returned."""
         domains: list[str] = []
         for task in allocation.tasks:
             node = self._look(task.node)
             assert node is not None
-            domains += [node.nvlink_domain(share.device or "") or task.node for share in task.shares]
+            domains += [node.nvlink_domain(share.device or "") for share in task.shares]
         return domains
 
     def take(self, job_id: str, allocation: Allocation) -> None:

@@ -469,13 +469,14 @@ class SchedulerLoop:
                 raise PlanRefusedError(job_id, problem, never=shortage.never)
             if refusal := self._cluster.capabilities.refusal(self.books.specs[job_id], planned):
                 raise PlanRefusedError(job_id, f"the plan gives job {job_id!r} {refusal}", never=True)
-            check_layers(self.books.specs[job_id], planned, sketch.nvlink_domains)
             sketch.take(job_id, planned)
             if sketch is free:
                 ready[job_id] = planned
             elif (resolved := free.resolve(allocation)) is not None:  # else: a stopping job still holds its place
                 free.take(job_id, resolved)
                 ready[job_id] = resolved
+        for job_id, resolved in ready.items():
+            check_layers(self.books.specs[job_id], resolved, free.nvlink_domains)
         later_tasks = sum([len(resolved.tasks) for resolved in ready.values()])
         for job_id, resolved in ready.items():
             later_tasks -= len(resolved.tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -69,8 +70,8 @@ class NodeSpace:
     """One node: free host resources, healthy devices that are free as a whole, free thousandths of the other devices.
 
     `alike`: type and usable memory of its devices, if they don't differ. `position`: in the order of nodes. `shares`: of whole
-    devices, by UUID and memory; each is made once. `exclusive`: all devices are healthy, and no two jobs share one. `parts`:
-    NVLink joins only parts of the devices.
+    devices, by UUID and memory; each is made once. `exclusive`: all devices are healthy, and no two jobs share one.
+    `several_domains`: NVLink joins only parts of the devices.
     """
 
     view: NodeView
@@ -82,11 +83,11 @@ class NodeSpace:
     position: int = 0
     shares: dict[tuple[str, int], DeviceShare] = field(default_factory=dict)
     exclusive: bool = False
-    parts: bool = False
+    several_domains: bool = False
 
     @classmethod
     def now(cls, node: NodeView) -> NodeSpace:
-        space = cls(node, 0, 0, [], {}, _alike(node), parts=node.nvlink_domain is None)
+        space = cls(node, 0, 0, [], {}, _alike(node), several_domains=node.nvlink_domain is None)
         space.renew(node)
         return space
 
@@ -105,7 +106,12 @@ class NodeSpace:
     def empty(cls, node: NodeView) -> NodeSpace:
         free = {d.uuid: WHOLE_DEVICE_MILLI for d in node.devices}
         return cls(
-            node, node.cpu_milli, node.memory_bytes, *_split(node, free), _alike(node), parts=node.nvlink_domain is None
+            node,
+            node.cpu_milli,
+            node.memory_bytes,
+            *_split(node, free),
+            _alike(node),
+            several_domains=node.nvlink_domain is None,
         )
 
     def copy(self) -> NodeSpace:
@@ -119,7 +125,7 @@ class NodeSpace:
             self.position,
             self.shares,
             self.exclusive,
-            self.parts,
+            self.several_domains,
         )
 
     def covers(self, other: NodeSpace) -> bool:
@@ -129,14 +135,19 @@ class NodeSpace:
     def task(self, configuration: Configuration, device: str | None) -> TaskPlacement:
         """A task on this node, where it fits, on the first suitable devices."""
         memory = configuration.device_memory_bytes
-        devices = self.taken(configuration, device)
+        devices = self.devices(configuration, device)
         shares = tuple([self.shares.get((d.uuid, memory)) or self._share(d, memory) for d in devices])
         return TaskPlacement(self.view.name, shares, configuration.cpu_milli, configuration.memory_bytes)
 
-    def taken(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
+    @property
+    def domain(self) -> str:
+        """The NVLink domain that the node is in, or the node if its devices are in several."""
+        return self.view.nvlink_domain or self.view.name
+
+    def devices(self, configuration: Configuration, device: str | None) -> list[DeviceView]:
         """The devices that a task gets."""
-        devices = self.usable(configuration, device)
-        return chosen(devices, configuration) if self.parts else devices[: configuration.gpus]
+        usable = self.usable(configuration, device)
+        return joined_devices(usable, configuration) if self.several_domains else usable[: configuration.gpus]
 
     def _share(self, device: DeviceView, memory_bytes: int) -> DeviceShare:
         share = DeviceShare(device.uuid, device.gpu_type, WHOLE_DEVICE_MILLI, memory_bytes)
@@ -158,8 +169,8 @@ class NodeSpace:
             return False
         if not gpus:
             return True
-        if self.parts and configuration.parallelism.tensor > 1:
-            return configuration.parallelism.room(map(_domain, self.usable(configuration, device)), gpus) >= gpus
+        if self.several_domains and configuration.parallelism.tensor > 1:
+            return configuration.parallelism.usable_gpus(map(_domain, self.usable(configuration, device)), gpus) >= gpus
         if device is None and self.alike is not None:
             return configuration.fits_on(*self.alike)
         return len(self.usable(configuration, device)) >= gpus
@@ -179,7 +190,7 @@ class NodeSpace:
             or (gpus and self.alike is not None and not configuration.fits_on(*self.alike))
         ):
             return False
-        anywhere = not self.parts or configuration.parallelism.tensor == 1
+        anywhere = not self.several_domains or configuration.parallelism.tensor == 1
         if not gpus or (self.alike is not None and len(self.whole) >= gpus and anywhere):
             return True
         if self.alike is not None and self.exclusive and not self.partly and anywhere:
@@ -191,7 +202,7 @@ class NodeSpace:
         whole = [d for d in self.view.devices if d.healthy and free.get(d.uuid, 0) >= WHOLE_DEVICE_MILLI]
         if self.alike is None:
             whole = [d for d in whole if device_suits(d, configuration)]
-        return (len(whole) if anywhere else configuration.parallelism.room(map(_domain, whole), gpus)) >= gpus
+        return (len(whole) if anywhere else configuration.parallelism.usable_gpus(map(_domain, whole), gpus)) >= gpus
 
     def lacks(self, task: TaskPlacement) -> str | None:
         """A sentence about the first resource that `task` wants and that isn't free; None if all are free."""
@@ -241,24 +252,55 @@ class NodeSpace:
             self.partly[device] = milli
 
 
-def chosen(devices: Sequence[DeviceView], configuration: Configuration) -> list[DeviceView]:
-    """Those of a node's devices, all of which suit, that the configuration takes; fewer than it needs if there are too few."""
+class FreeByDomain:
+    """How many devices are free in each NVLink domain."""
+
+    def __init__(self, nodes: Iterable[NodeSpace]) -> None:
+        self._free: Counter[str] = Counter()
+        self._of_node: dict[str, Counter[str]] = {}
+        for node in nodes:
+            self.renew(node)
+
+    def renew(self, node: NodeSpace) -> None:
+        """Other devices of the node are free than before."""
+        before, now = self._of_node.get(node.view.name, Counter()), Counter(map(_domain, node.whole))
+        self._free.subtract(before)
+        self._free.update(now)
+        self._of_node[node.view.name] = now
+
+    def rank(self, node: NodeSpace, configuration: Configuration, device: str | None) -> tuple[float, int]:
+        """How many domains a task on the node would take, and how many devices are free in the smallest; less is better."""
+        if not node.several_domains:
+            return 1, self._free[node.domain]
+        domains = {each.nvlink_domain for each in node.devices(configuration, device)}
+        return len(domains), min([self._free[domain] for domain in domains])
+
+
+def joined_devices(devices: Sequence[DeviceView], configuration: Configuration) -> list[DeviceView]:
+    """Those of a node's free devices, all of which suit, that the configuration takes; none if they are too few."""
     gpus = configuration.gpus
-    return together(devices, _domain, gpus, min(configuration.parallelism.tensor, gpus)) if gpus else []
+    return from_fewest_domains(devices, _domain, gpus, min(configuration.parallelism.tensor, gpus)) if gpus else []
 
 
-def together(items: Sequence[T], domain: Callable[[T], str], count: int, of_layer: int) -> list[T]:
-    """`count` of the items: of the smallest domain that has so many, else of as few domains as possible; of each, a multiple of
-    `of_layer`. In their order within a domain; empty if there are too few."""
+def from_fewest_domains(items: Sequence[T], domain: Callable[[T], str], count: int, per_layer: int) -> list[T]:
+    """`count` of the items, which are devices or nodes, of as few NVLink domains as possible; of each a multiple of `per_layer`.
+
+    The largest domains are taken whole, the rest from the smallest that has enough. Empty if there are too few.
+    """
     domains: dict[str, list[T]] = {}
     for item in items:
         domains.setdefault(domain(item), []).append(item)
-    if enough := [members for members in domains.values() if len(members) >= count]:
-        return min(enough, key=len)[:count]
     chosen: list[T] = []
-    for members in sorted(domains.values(), key=len, reverse=True):
-        most = min(len(members), count - len(chosen))
-        chosen += members[: most - most % of_layer]
+    while domains and (left := count - len(chosen)):
+        enough = [name for name, members in domains.items() if len(members) >= left]
+        name = (
+            min(enough, key=lambda name: len(domains[name]))
+            if enough
+            else max(domains, key=lambda name: len(domains[name]))
+        )
+        members = domains.pop(name)
+        most = min(left, len(members))
+        chosen += members[: most - most % per_layer]
     return chosen if len(chosen) == count else []
 
 

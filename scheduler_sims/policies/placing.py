@@ -9,12 +9,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from operator import attrgetter
 
 from emulator_runtime.domain.errors import PolicyError
 from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.parallelism import whole_multiples
 from scheduler_sims.interface.plan import Allocation, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeTable, NodeView
-from scheduler_sims.policies.node_space import NodeIndex, NodeSpace, covers, device_suits, per_node, together
+from scheduler_sims.policies.node_space import (
+    FreeByDomain,
+    NodeIndex,
+    NodeSpace,
+    covers,
+    device_suits,
+    from_fewest_domains,
+    per_node,
+)
+
+_domain = attrgetter("domain")
+"""Of a node."""
 
 
 def main_configuration(view: ClusterView, job: JobView) -> Configuration:
@@ -48,8 +62,8 @@ def _fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
             suitable = [device for device in node.devices if device_suits(device, configuration)]
             kind = tuple([device.gpu_type for device in suitable[: configuration.gpus]])
             kinds.setdefault(kind, Counter())[node.nvlink_domain or node.name] += 1
-    of_layer = configuration.parallelism.nodes(configuration.gpus)
-    fitting = (sum(count - count % of_layer for count in domains.values()) for domains in kinds.values())
+    per_layer = configuration.parallelism.nodes_per_layer(configuration.gpus)
+    fitting = (whole_multiples(domains.values(), per_layer) for domains in kinds.values())
     return max(fitting, default=0) >= configuration.min_tasks
 
 
@@ -58,19 +72,14 @@ def _fits_empty(node: NodeView, configuration: Configuration) -> bool:
         node.cpu_milli >= configuration.cpu_milli
         and node.memory_bytes >= configuration.memory_bytes
         and len(node.devices) >= configuration.gpus
-        and (not configuration.gpus or _suitable(node.devices, configuration) >= configuration.gpus)
+        and _suitable(node.devices, configuration) >= configuration.gpus
     )
 
 
 def _suitable(devices: Iterable[DeviceView], configuration: Configuration) -> int:
     """How many of a node's devices the configuration can use."""
     domains = [device.nvlink_domain for device in devices if device_suits(device, configuration)]
-    return configuration.parallelism.room(domains, configuration.gpus)
-
-
-def _joined_to(space: NodeSpace) -> str:
-    """The NVLink domain of the node, or the node."""
-    return space.view.nvlink_domain or space.view.name
+    return configuration.parallelism.usable_gpus(domains, configuration.gpus)
 
 
 class FreeSpace:
@@ -97,8 +106,9 @@ class FreeSpace:
         self.freed: list[str] = []
         """The nodes of all releases, in order, for a caller who remembers what was in vain and clears it at times."""
         self._trial: dict[str, NodeSpace] | None = None
-        self._domains = any(node.view.nvlink_domain != "" for node in self._nodes.values())
-        """Whether NVLink joins other devices than those of a node."""
+        stated = any(node.view.nvlink_domain != node.view.name for node in self._nodes.values())
+        self._domains = FreeByDomain(self._nodes.values()) if stated else None
+        """None: each node is a domain, which has no say in where jobs go."""
 
     @classmethod
     def now(cls, view: ClusterView) -> FreeSpace:
@@ -211,35 +221,30 @@ class FreeSpace:
     def _best(self, configuration: Configuration, node: str | None, device: str | None) -> NodeSpace | None:
         nodes = self._index.from_fullest(configuration.gpus) if node is None else (self._node(node),)
         fitting = (each for each in nodes if each.fits(configuration, device))
-        if not self._domains or not configuration.gpus:
+        if self._domains is None or not configuration.gpus:
             return next(fitting, None)
-        free = Counter[str]()
-        for each in self._nodes.values():
-            free[_joined_to(each)] += len(each.whole)
-
-        def key(each: NodeSpace) -> tuple[bool, int]:
-            """Whether it takes several domains, and how much of its domain is free."""
-            domains = Counter([device.nvlink_domain for device in each.taken(configuration, device)])
-            of_part = (
-                [len([d for d in each.whole if d.nvlink_domain == domain]) for domain in domains] if each.parts else []
-            )
-            return len(domains) > 1, min(of_part, default=free[_joined_to(each)])
-
-        return min(fitting, key=key, default=None)
+        best, least = None, (inf, 0)
+        for each in fitting:
+            key = self._domains.rank(each, configuration, device)
+            if key < least:
+                best, least = each, key
+            if least == (1, configuration.gpus):
+                break  # the job fills a domain
+        return best
 
     def _several(self, configuration: Configuration) -> list[NodeSpace]:
         """A node for each task, all with the same device types; empty if there are too few such nodes."""
         alike: dict[tuple[str, ...], list[NodeSpace]] = {}
         for space in self._index.from_fullest(configuration.gpus):
             if space.fits(configuration, None):
-                kind = tuple([device.gpu_type for device in space.taken(configuration, None)])
+                kind = tuple([device.gpu_type for device in space.devices(configuration, None)])
                 alike.setdefault(kind, []).append(space)
-        tasks, of_layer = configuration.min_tasks, configuration.parallelism.nodes(configuration.gpus)
+        tasks, per_layer = configuration.min_tasks, configuration.parallelism.nodes_per_layer(configuration.gpus)
         enough = (spaces for spaces in alike.values() if len(spaces) >= tasks)
-        if not self._domains and of_layer == 1:
+        if self._domains is None and per_layer == 1:
             return next(enough, [])[:tasks]
-        chosen = [together(spaces, _joined_to, tasks, of_layer) for spaces in enough]
-        return min(filter(None, chosen), key=lambda spaces: len(set(map(_joined_to, spaces))), default=[])
+        chosen = [from_fewest_domains(spaces, _domain, tasks, per_layer) for spaces in enough]
+        return min(filter(None, chosen), key=lambda spaces: len({each.domain for each in spaces}), default=[])
 
     def _node(self, name: str) -> NodeSpace:
         if name not in self._nodes:
@@ -262,6 +267,8 @@ class FreeSpace:
             self._freed(name)
         node.position = old.position
         self._nodes[name] = node
+        if self._domains is not None:
+            self._domains.renew(node)
         self._index.drop(old, len(old.whole))
         self._index.add(node)
         self._free_devices += len(node.whole) - len(old.whole)
@@ -281,6 +288,8 @@ class FreeSpace:
 
     def _count(self, node: NodeSpace, before: int) -> None:
         """The node had `before` free devices."""
+        if self._domains is not None:
+            self._domains.renew(node)
         after = len(node.whole)
         if after != before:
             self._index.drop(node, before)

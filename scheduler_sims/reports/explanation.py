@@ -17,7 +17,7 @@ REASONS: Mapping[str, str] = {
     FULL: "every GPU was held",
     TOO_FEW: "GPUs were free, but fewer than it needs",
     APART: "enough GPUs were free, but not together on as many nodes as it got",
-    ROOM: "enough GPUs were free, but CPUs, memory or NVLink weren't, the policy left it waiting, or the start took this long",
+    ROOM: "enough GPUs were free; CPUs or memory were short, NVLink didn't join them, the policy left it waiting, or it began",
 }
 _AT_ONCE_S = 1e-6
 """Times in the files have six decimals."""

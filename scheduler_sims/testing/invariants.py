@@ -23,8 +23,7 @@ from emulator_runtime.domain.units import GIB, to_s
 from emulator_runtime.profiles.table import ProfileTable
 from scheduler_sims.clusters.base import Event, Happening, Start
 from scheduler_sims.clusters.simulated import SimulatedCluster
-from scheduler_sims.inputs import nvlink
-from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec, nvlink_domains
 from scheduler_sims.inputs.truth import WorkloadTruth
 from scheduler_sims.inputs.workload import Workload
 from scheduler_sims.interface.costs import ClusterCosts
@@ -210,7 +209,7 @@ def _nodes(terms: Terms) -> ClusterSpec:
             gpus * 32 * GIB,
             tuple(Device(f"node-{number}", i, "Tesla-T4", memories[i] * GIB) for i in range(gpus)),
             sharing=terms.sharing,
-            nvlink=nvlink.domains("node", f"node-{number}", 0, gpus, terms.nvlink_domain),
+            nvlink=nvlink_domains(f"node-{number}", gpus, min(gpus, terms.nvlink_domain), ""),
         )
         for number, gpus in enumerate(terms.nodes)
     ]

@@ -265,7 +265,7 @@ def _node_view(node: Node, devices: Sequence[Device], running: Mapping[str, Allo
         free_cpu_milli=round(node.cpus * 1000) - sum(task.cpu_milli for _, task in tasks),
         free_memory_bytes=memory - sum(task.memory_bytes for _, task in tasks),
         devices=tuple(_device_view(d, holder.get(d.uuid), node) for d in devices),
-        nvlink_domain=(node.nvlink[0] if len(set(node.nvlink)) == 1 else None) if node.nvlink else "",
+        nvlink_domain=None if len(set(node.nvlink)) > 1 else next(iter(node.nvlink), node.name),
     )
 
 
@@ -280,5 +280,5 @@ def _device_view(device: Device, holder: str | None, node: Node) -> DeviceView:
         free_memory_bytes=0 if holder else usable,
         holders=(holder,) if holder else (),
         healthy=device.index not in node.unhealthy,
-        nvlink_domain=node.nvlink[device.index] if node.nvlink else "",
+        nvlink_domain=node.nvlink[device.index] if node.nvlink else node.name,
     )

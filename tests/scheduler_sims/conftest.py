@@ -64,6 +64,7 @@ def cluster_spec(nodes: Sequence[Node], **costs: float) -> ClusterSpec:
             tuple(Device(node.name, i, node.gpu_type, round(node.gpu_memory_gib * GIB)) for i in range(node.gpus)),
             sharing=node.sharing,
             replicas=node.replicas,
+            nvlink=dict(enumerate(node.nvlink)),
         )
         for node in nodes
     ]

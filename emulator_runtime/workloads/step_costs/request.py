@@ -96,15 +96,15 @@ class TrainRequest:
 class Layout:
     """Where a job runs: the types of this process's GPUs (empty: on CPUs), and the GPUs and nodes of the whole job.
 
-    `linked`: false if the GPUs of this container can communicate only through the host. `joined`: NVLink joins the GPUs of all
-    nodes. `host`: the CPUs and memory of this process; None takes those of the request.
+    `linked`: false if the GPUs of this container can communicate only through the host. `nodes_linked`: NVLink joins the GPUs
+    of all nodes. `host`: the CPUs and memory of this process; None takes those of the request.
     """
 
     gpu_types: tuple[str, ...]
     gpus: int
     nodes: int = 1
     linked: bool = True
-    joined: bool = False
+    nodes_linked: bool = False
     host: HostShare | None = None
 
 
@@ -231,7 +231,7 @@ def _links(request: TrainRequest, layout: Layout, profiles: ProfileTable) -> Lin
         return Links(layout.nodes, layout.nodes, network_bytes_per_s, network_bytes_per_s)
     return Links(
         gpus=layout.gpus,
-        nodes=1 if layout.joined else layout.nodes,
+        nodes=1 if layout.nodes_linked else layout.nodes,
         peer_bytes_per_s=_peer_bytes_per_s(layout.gpu_types, profiles, linked=layout.linked),
         network_bytes_per_s=network_bytes_per_s,
     )

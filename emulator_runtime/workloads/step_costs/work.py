@@ -17,12 +17,12 @@ from emulator_runtime.workloads.step_costs.request import Layout, TrainRequest, 
 
 class Spread(NamedTuple):
     """The shape of a job: GPUs of each task, and number of nodes. `linked`: NVLink joins the GPUs of each task, if their type has
-    it; `joined`: it joins those of all tasks."""
+    it; `nodes_linked`: it joins those of all tasks. A tuple, since it is looked up at each start."""
 
     gpus: int = 1
     nodes: int = 1
     linked: bool = True
-    joined: bool = False
+    nodes_linked: bool = False
 
 
 ONE_GPU = Spread()
@@ -77,5 +77,5 @@ def _exchanging(
         steps, model=work.model, batch_size=work.batch_size * gpus, input_cpu_s=work.input_cpu_s / spread.nodes
     )
     types, share = (gpu_type,) * spread.gpus, request.share(host)
-    layout = Layout(types, gpus, spread.nodes, linked=spread.linked, joined=spread.joined, host=share)
+    layout = Layout(types, gpus, spread.nodes, linked=spread.linked, nodes_linked=spread.nodes_linked, host=share)
     return plan_step(request, layout, profiles).times(steps)

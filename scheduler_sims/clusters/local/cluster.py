@@ -215,7 +215,7 @@ class LocalCluster:
             gpus=spread.gpus,
             others=tuple(others),
             linked=spread.linked,
-            joined=spread.joined,
+            nodes_linked=spread.nodes_linked,
             first_step=samples.first_step,
             first_sample=samples.first_sample,
             step_samples=samples.batch_size,

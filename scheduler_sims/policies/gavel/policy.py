@@ -109,7 +109,8 @@ class Gavel:
         types = tuple(available)
         if types != last.types:
             last = Memory(begun=last.begun, types=types)
-        everyone = {j: last.rates.get(j) or rates(view, job, types, "gavel") for j, job in view.jobs.items()}
+        last_rates = {} if "node" in view.triggers else last.rates
+        everyone = {j: last_rates.get(j) or rates(view, job, types, "gavel") for j, job in view.jobs.items()}
         known = {job_id: each for job_id, each in everyone.items() if any(each)}  # others wait for nodes that are away
         gpus = {j: last.gpus.get(j) or gpu_configuration(view, view.jobs[j], "gavel").total_gpus for j in known}
         changed = last.changed or known.keys() != last.rates.keys() or "node" in view.triggers

@@ -58,8 +58,9 @@ def can_have(configuration: Configuration, shape: Shape) -> bool:
 
 
 def has_room(view: ClusterView, configuration: Configuration, shape: Shape) -> bool:
-    """Whether the job may run on this shape, and the empty cluster has room for it."""
-    return can_have(configuration, shape) and fits_somewhere(view, with_shape(configuration, shape))
+    """Whether the job may run on this shape, and an NVLink domain of the cluster has room for each of its layers."""
+    whole = configuration.parallelism.tensor == 1
+    return can_have(configuration, shape) and (whole or fits_somewhere(view, with_shape(configuration, shape)))
 
 
 def with_shape(configuration: Configuration, shape: Shape) -> Configuration:

@@ -49,7 +49,7 @@ class Placed:
         if plan.base is not view.plan:
             return plan
         held = view.plan.allocations
-        starts = {job_id: a for job_id, a in plan.started.items() if job_id not in held and _whole(a)}
+        starts = {job_id: a for job_id, a in plan.started.items() if job_id not in held and _movable(view, job_id, a)}
         if not starts:
             return plan
         return replace(plan, started={**plan.started, **self._placed(view, plan, starts)})
@@ -68,9 +68,6 @@ class Placed:
         for job_id, allocation in starts.items():
             job = view.jobs[job_id]
             wanted = job.configuration(allocation.configuration)
-            more = any(task.cpu_milli > wanted.cpu_milli for task in allocation.tasks)
-            if wanted.elastic or more or wanted.parallelism.nodes(wanted.gpus) > 1:
-                return {}  # the policy divides GPUs, CPUs, memory or layers by place
             order = self._rule(Question(job, wanted, mix, self._seed), _rooms(view, space))
             found = _place(space, wanted, [room.name for room in order])
             if found is None:
@@ -102,5 +99,13 @@ def _rooms(view: ClusterView, space: FreeSpace) -> list[Room]:
     return [Room(name, *space.free(name), view.nodes[name].labels.get("rack", name)) for name in view.nodes]
 
 
-def _whole(allocation: Allocation) -> bool:
-    return all(share.milli == WHOLE_DEVICE_MILLI for task in allocation.tasks for share in task.shares)
+def _movable(view: ClusterView, job_id: str, allocation: Allocation) -> bool:
+    """Whether the job may start elsewhere: it has whole devices, and the policy doesn't choose its GPUs, its CPUs, its memory or
+    the nodes of its layers by place."""
+    if job_id not in view.jobs:
+        return False
+    wanted = view.jobs[job_id].configuration(allocation.configuration)
+    by_place = wanted.elastic or wanted.parallelism.nodes_per_layer(wanted.gpus) > 1
+    tasks = allocation.tasks
+    whole = all(share.milli == WHOLE_DEVICE_MILLI for task in tasks for share in task.shares)
+    return whole and not by_place and not any(task.cpu_milli > wanted.cpu_milli for task in tasks)

@@ -49,8 +49,7 @@ def srtf(standing: Standing, demand: Demand) -> float:
 class Queue:
     """The demands of all jobs in the order of a policy, handed on from round to round.
 
-    `changed`: jobs to read from the view. `shares`: of all kinds of jobs. `reasons`: of the round's allocations that have been
-    tried, since most starts are tried several times, until the jobs before have stopped.
+    `changed`: jobs to read from the view. `shares`: of all kinds of jobs.
     """
 
     demands: dict[str, Demand] = field(default_factory=dict)
@@ -58,7 +57,6 @@ class Queue:
     ordered: list[_Key] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
     shares: dict[Kind, dict[tuple[int, int, int], Shares]] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
 
     def follow(self, standing: Standing, rank: Callable[[Standing, Demand], float], held: Iterable[str]) -> None:
         """Read the changed jobs, and rank them and `held` again: the rank of a job that waits doesn't change."""

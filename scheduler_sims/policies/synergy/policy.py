@@ -32,13 +32,15 @@ LEAST_ROUND_S = 0.1
 @dataclass(frozen=True, slots=True)
 class Round:
     """The state: number of the round, its allocations; `given`: rounds that each job has had; `places`: the nodes of its jobs;
-    `queue`: the jobs in order, up to date with the last plan."""
+    `queue`: the jobs in order, up to date with the last plan. `reasons`: of its allocations that have been tried: most starts are
+    tried several times, until the jobs before have stopped."""
 
     index: int = -1
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
     places: Places | None = field(default=None, compare=False, repr=False)
     queue: Handed[Queue] | None = field(default=None, compare=False, repr=False)
+    reasons: Handed[dict[str, str]] | None = field(default=None, compare=False, repr=False)
 
     def lacks(self, view: ClusterView, job_id: str) -> bool:
         """Whether the job has no place in this round, or has left the system."""
@@ -84,28 +86,26 @@ class Synergy:
         begins = index > current.index or (index >= 0 and "node" in view.triggers)
         if begins:
             current = self._begin(view, current, index, queue)
-            queue.reasons.clear()
         places = current.places or Places.of(current.allocations)
-        current = replace(current, places=places, queue=Handed([queue]))
+        reasons = taken(current.reasons) or {}
+        current = replace(current, places=places, queue=Handed([queue]), reasons=Handed([reasons]))
         everything = begins or view.all_is_news
-        start = {
-            job: allocation
-            for job in (current.allocations if everything else places.news(view))
-            if job in view.jobs and not _continues(allocation := current.allocations[job], held.get(job))
-        }
+        tried = current.allocations if everything else places.news(view)
+        wanted = {job: current.allocations[job] for job in tried if job in view.jobs}
+        start = {job: allocation for job, allocation in wanted.items() if not _continues(allocation, held.get(job))}
         # The first plan of a round stops all others, so within it only a job that has changed can be without a place.
         stop = []
         if everything or any(job in held and current.lacks(view, job) for job in view.changes):
             stop = [job for job in held if current.lacks(view, job)]
         for job, allocation in start.items():
-            if job not in queue.reasons:
-                queue.reasons[job] = _reason(current.index, queue.demand(view, job), view.nodes, allocation)
+            if job not in reasons:
+                reasons[job] = _reason(current.index, queue.demand(view, job), view.nodes, allocation)
         away = f"round {current.index}: other jobs go first"
         return view.plan.evolve(
             start=start,
             stop=stop,
             state=current,
-            reasons={job: queue.reasons[job] for job in start} | {job: away for job in stop if job in view.jobs},
+            reasons={job: reasons[job] for job in start} | {job: away for job in stop if job in view.jobs},
         )
 
     def _begin(self, view: ClusterView, last: Round, index: int, queue: Queue) -> Round:

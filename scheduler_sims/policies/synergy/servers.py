@@ -13,7 +13,7 @@ from emulator_runtime.domain.job import Configuration
 from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation, DeviceShare, TaskPlacement
 from scheduler_sims.interface.view import ClusterView, DeviceView, JobView, NodeView
-from scheduler_sims.policies.node_space import chosen, device_suits
+from scheduler_sims.policies.node_space import device_suits, joined_devices
 from scheduler_sims.policies.placing import main_configuration
 
 
@@ -136,7 +136,7 @@ class Server:
         key = (wanted.gpu_types, wanted.device_memory_bytes, wanted.parallelism.tensor, demand.gpus)
         if key not in self._usable:
             suiting = [d.nvlink_domain for d in self.node.devices if d.healthy and device_suits(d, wanted)]
-            self._usable[key] = wanted.parallelism.room(suiting, demand.gpus) if demand.gpus else len(suiting)
+            self._usable[key] = wanted.parallelism.usable_gpus(suiting, demand.gpus)
         if self._usable[key] < demand.gpus or not self.grants:
             return self._usable[key] >= demand.gpus
         if self._differ is None:
@@ -240,7 +240,7 @@ def devices_for(node: NodeView, demands: Sequence[Demand]) -> list[list[DeviceVi
     for number in sorted(range(len(demands)), key=lambda number: (len(suit[number]), -layers[number])):
         free = [device for device in suit[number] if device.uuid not in taken]
         free.sort(key=lambda device: (popular[device.uuid], device.index))
-        found[number] = chosen(free, demands[number].configuration)
+        found[number] = joined_devices(free, demands[number].configuration)
         if len(found[number]) < demands[number].gpus:
             return None
         taken.update(device.uuid for device in found[number])

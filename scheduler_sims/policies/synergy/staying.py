@@ -16,7 +16,7 @@ from operator import attrgetter
 from emulator_runtime.domain.sensitivity import HostShare
 from scheduler_sims.interface.plan import Allocation
 from scheduler_sims.interface.view import DeviceView, JobView, NodeView, Phase
-from scheduler_sims.policies.node_space import chosen, device_suits
+from scheduler_sims.policies.node_space import device_suits, joined_devices
 from scheduler_sims.policies.synergy.servers import Demand, Grant, Server, devices_for
 
 _index = attrgetter("index")
@@ -115,7 +115,7 @@ def _resized(held: Allocation, host: HostShare) -> Allocation:
 def _moved(node: NodeView, grant: Grant, free: dict[str, DeviceView]) -> Allocation | None:
     """The job on the first devices that suit it, which aren't free any more; None if too few do."""
     suiting = [d for d in free.values() if device_suits(d, grant.demand.configuration)]
-    devices = chosen(suiting, grant.demand.configuration)
+    devices = joined_devices(suiting, grant.demand.configuration)
     if len(devices) < grant.demand.gpus:
         return None
     for device in devices:

@@ -46,6 +46,8 @@ orders = st.builds(
     first_step=whole,
     first_sample=whole,
     step_samples=st.integers(1, MAX_NS),
+    linked=st.booleans(),
+    nodes_linked=st.booleans(),
 )
 
 ORDER = RunOrder(
@@ -73,6 +75,7 @@ def test_what_may_be_left_out():
     order = RunOrder.from_message(short)
     assert (order.gpu_type, order.cpu_milli, order.begin_ns, order.release_ns) == ("", 1000, 0, 0)
     assert (order.device_memory_bytes, order.host_memory_bytes, order.profiles) == (0, 0, "")
+    assert (order.linked, order.nodes_linked) == (True, False)
     assert order.work == TimedWork(2.0)
 
 
@@ -93,6 +96,8 @@ BAD = [
     ("checkpoint", {}),
     ("profiles", 7),
     ("host_memory_bytes", -1),
+    ("linked", 1),
+    ("nodes_linked", "yes"),
 ]
 
 

@@ -355,6 +355,25 @@ def test_a_plan_that_cannot_be_carried_out_is_reported_in_one_line(simulate, ans
     assert str(caught.value) == message
 
 
+def test_a_plan_that_divides_a_layer_over_domains_is_refused(simulate):
+    """Also where it names no devices: those that are free once another job has stopped may be of two domains."""
+    pairs = [Node("n1", gpus=4, cpus=8, nvlink=("x", "x", "y", "y"))]
+    divided = Job("big", gpu_s=5, gpus=2, tensor=2)
+    words = r"the plan gives job 'big' GPUs of which NVLink doesn't join 2 for each layer \(tensor_parallel\); FreeSpace.place"
+    with pytest.raises(PolicyError, match=words):
+        simulate(Timeline((0, {"big": "n1/1 n1/2"})), pairs, [divided])
+    assert simulate(Timeline((0, {"big": "n1/2 n1/3"})), pairs, [divided]).records["big"].jct_s == 5
+
+    def unnamed(view):
+        if view.now_s < 1:
+            return Plan.full({"a": place(view.jobs["a"], "n1/0")}, wake_at_s=1.0)
+        task = TaskPlacement("n1", (DeviceShare(None, "Tesla-T4"),) * 2, 1000)
+        return Plan.full({"big": Allocation("gpu", (task,))})
+
+    with pytest.raises(PolicyError, match=words):
+        simulate(Once(unnamed), pairs, [Job("a", gpu_s=100, steps=10), divided])
+
+
 def test_a_device_that_a_running_job_keeps_cannot_be_given_away(simulate):
     policy = Timeline((0, {"a": "n1/0"}), (5, {"a": "n1/0", "b": "n1/0"}))
     with pytest.raises(PolicyError, match="places job 'b' on n1, where it does not fit beside the rest"):

@@ -90,6 +90,26 @@ def test_a_job_goes_to_a_node_where_one_domain_has_room():
     assert [space.place(way(gpus)).nodes[0] for gpus in (2, 1, 1, 1)] == ["n2", "n1", "n1", "n2"]
 
 
+def test_a_job_that_no_domain_holds_goes_where_it_takes_the_fewest():
+    eight = Node("n1", gpus=8, nvlink=tuple("aabbccdd"))
+    halves = Node("n2", gpus=8, nvlink=tuple("eeeeffff"))
+    assert FreeSpace.now(cluster_view([eight, halves], [])).place(way(6)).nodes == ("n2",)
+
+
+def test_the_rest_of_a_job_is_taken_from_the_smallest_domain_that_has_it():
+    ten = Node("n1", gpus=10, nvlink=tuple("aaaabbbbcc"))
+    assert placed([ten], [], way(6), way(4, tensor=4)) == [[0, 1, 2, 3, 8, 9], [4, 5, 6, 7]]
+
+
+def test_free_devices_of_domains_are_counted_while_jobs_come_and_go():
+    view = cluster_view(RACKS, [Job("x", gpu_s=1, gpus=2, on="n1/0 n1/1"), Job("y", gpu_s=1, gpus=2, on="n2/0 n2/1")])
+    space = FreeSpace.now(view)
+    assert space.place(way(1)).nodes == ("n3",)  # two of the first domain are free, four of the other one
+    space.release(view.plan.allocations["x"])
+    space.release(view.plan.allocations["y"])
+    assert space.place(way(1)).nodes == ("n4",)
+
+
 def test_jobs_with_and_without_layers_wait_in_lines_of_their_own():
     """A job of two devices anywhere overtakes one that needs a pair."""
     busy = [Job("x", gpu_s=500, on="n1/1"), Job("y", gpu_s=500, on="n1/2")]
@@ -143,6 +163,15 @@ def test_nodes_without_a_domain_are_their_own():
 
 
 @pytest.mark.parametrize("rule", ["packed", "spread", "random"])
+def test_another_rule_moves_the_others_only(rule):
+    divided, plain = Job("x", gpu_s=1, gpus=4, nodes=2, tensor=4), Job("y", gpu_s=1, gpus=2, submit_s=1)
+    view = cluster_view([Node("n0", gpus=8), *RACKS], [divided, plain])
+    plan = Placed("fifo", rule, seed=1).plan(view)
+    assert plan.allocations["x"].nodes == ("n4", "n5")
+    assert plan.allocations["y"].nodes == {"packed": ("n1",), "spread": ("n0",), "random": ("n3",)}[rule]
+
+
+@pytest.mark.parametrize("rule", ["packed", "spread", "random"])
 def test_another_rule_leaves_divided_layers_where_the_policy_puts_them(rule):
     view = cluster_view(RACKS, [Job("x", gpu_s=1, gpus=4, nodes=2, tensor=4)])
     assert Placed("fifo", rule).plan(view).allocations["x"].nodes == ("n4", "n5")
@@ -187,6 +216,19 @@ def test_synergy_packs_layers_on_servers_that_hold_them(ran, allocation):
     node = "{name: n, gpus: 6, gpu_type: A100, cpus: 48, nvlink_domain: 3}"
     rows = "".join(f"{name},0,2,1,{tensor},900,,,,,,\n" for name, tensor in (("a", 2), ("b", 2), ("t", 2), ("u", 1)))
     assert ran(f"synergy:allocation={allocation}", node, rows)["u"] == pytest.approx(900)
+
+
+def test_synergy_gives_layers_their_devices_first(ran):
+    node = "{name: n, gpus: 6, gpu_type: A100, cpus: 48, nvlink_domain: 3}"
+    rows = "".join(f"{name},0,2,1,{tensor},900,,,,,,\n" for name, tensor in (("a", 1), ("b", 1), ("t", 2)))
+    assert set(ran("synergy", node, rows).values()) == {900}
+
+
+def test_synergy_asks_for_each_kind_of_job_whether_a_server_suits(ran):
+    nodes = (
+        "{name: p, gpus: 2, gpu_type: A100, cpus: 16, nvlink_domain: 1}, {name: q, gpus: 2, gpu_type: A100, cpus: 16}"
+    )
+    assert set(ran("synergy", nodes, "t,0,2,1,2,900,,,,,,\nu,0,2,1,1,900,,,,,,\n").values()) == {900}
 
 
 def test_elastic_jobs_get_no_shape_that_no_domain_holds(ran):

@@ -37,6 +37,15 @@ def test_a_restarted_scheduler_goes_on_within_the_round():
     assert again.reasons == first.reasons
 
 
+def test_a_later_round_has_reasons_of_its_own():
+    policy, nodes, jobs = Synergy(), [Node("n1", gpus=1)], [Job("a", gpu_s=9)]
+    view = cluster_view(nodes, jobs, rounds=policy.rounds)
+    first = policy.plan(view)
+    assert first.reasons["a"].startswith("round 0")
+    later = replace(view, now_s=300.0, state=first.state, round=policy.rounds.at(300.0))
+    assert policy.plan(later).reasons["a"].startswith("round 1")
+
+
 def test_starts_are_tried_in_the_order_of_the_round_whatever_changed_first():
     nodes, jobs = [Node(f"n{n}", gpus=2) for n in range(4)], [Job(name, gpu_s=9) for name in "abcdefgh"]
     policy = Synergy()

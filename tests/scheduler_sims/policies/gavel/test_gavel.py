@@ -357,3 +357,15 @@ def test_a_job_whose_nodes_are_away_waits_for_them(tmp_path, objective, others):
     jobs = experiment.simulate(f"gavel:objective={objective},round_s=50").jobs
     assert [job.status for job in jobs] == ["finished"] * 2
     assert min(job.finish_s for job in jobs) > 1_060
+
+
+def test_only_jobs_that_have_room_now_share_the_gpus(tmp_path):
+    """While the large node is away, the small one has one job, though another job's rate was known before."""
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,num_gpus,gpu_duration_s\na,0,2,500\nc,100,1,300\n")
+    (tmp_path / "cluster.yaml").write_text(
+        "nodes:\n  - {name: large, gpus: 2, gpu_type: A100, cpus: 16}\n  - {name: small, gpus: 1, gpu_type: A100, cpus: 16}\n"
+        "failures: {checkpoint_every_s: 20, outages: [{node: large, at_s: 60, down_s: 1000}]}\n"
+    )
+    experiment = Experiment.load(tmp_path / "jobs.csv", tmp_path / "cluster.yaml")
+    _, c = experiment.simulate("gavel:round_s=50").jobs
+    assert (c.start_s, c.finish_s) == (100, 400)
