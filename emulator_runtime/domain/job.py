@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -105,6 +105,16 @@ class Configuration:
     def allows(self, gpu_type: str) -> bool:
         """Whether it may run on GPUs of this type."""
         return self.gpu_types is None or gpu_type in self.gpu_types
+
+    def or_on_one_type(self, gpu_types: Iterable[str]) -> Iterator[Configuration]:
+        """This configuration, and for each of these types that it allows the same on that type alone.
+
+        For gangs, whose tasks have equal GPUs: where nodes have several types, the first free ones may differ from node to node.
+        """
+        yield self
+        for gpu_type in gpu_types:
+            if self.allows(gpu_type):
+                yield replace(self, gpu_types=(gpu_type,))
 
     def fits_on(self, gpu_type: str, usable_memory_bytes: int) -> bool:
         """Whether an empty GPU of this type and usable memory will do."""

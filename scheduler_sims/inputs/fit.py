@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from emulator_runtime.domain.errors import InputError
 from emulator_runtime.domain.gpu import Device
@@ -105,16 +105,25 @@ def _layers_misfit(configuration: Configuration, cluster: ClusterSpec) -> str:
 def _too_few(configuration: Configuration, nodes: tuple[NodeSpec, ...]) -> str:
     """Every task of a gang needs a node of its own, all with the same GPU type."""
     large = [node for node in nodes if node.memory_bytes >= configuration.memory_bytes]
-    kinds: dict[tuple[str, ...], Counter[str]] = {}
-    for node in large:
-        kinds.setdefault(_gpu_types(configuration, node), Counter())[node.nvlink_domain or node.name] += 1
+    several = dict.fromkeys(device.gpu_type for node in large for device in node.devices)
+    ways = configuration.or_on_one_type(several if configuration.min_tasks > 1 else ())
+    enough = max(_alike_nodes(each, large) for each in ways)
     per_layer = configuration.parallelism.nodes_per_layer(configuration.gpus)
-    enough = max(whole_multiples(domains.values(), per_layer) for domains in kinds.values())
     if enough >= configuration.min_tasks:
         return ""
     alike = " with the same GPU type" if configuration.on_gpu else ""
     alike += ", those of a layer in one NVLink domain" if per_layer > 1 else ""
     return f"needs {configuration.min_tasks} nodes{alike}; {enough} {'is' if enough == 1 else 'are'} large enough"
+
+
+def _alike_nodes(configuration: Configuration, nodes: Sequence[NodeSpec]) -> int:
+    """How many of the nodes have room for tasks on equal GPUs; 0 if none has."""
+    kinds: dict[tuple[str, ...], Counter[str]] = {}
+    for node in nodes:
+        if usable_gpus(configuration, node) >= configuration.gpus:
+            kinds.setdefault(_gpu_types(configuration, node), Counter())[node.nvlink_domain or node.name] += 1
+    per_layer = configuration.parallelism.nodes_per_layer(configuration.gpus)
+    return max([whole_multiples(domains.values(), per_layer) for domains in kinds.values()], default=0)
 
 
 def _gpus_text(configuration: Configuration) -> str:

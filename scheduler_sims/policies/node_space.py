@@ -304,6 +304,12 @@ def from_fewest_domains(items: Sequence[T], domain: Callable[[T], str], count: i
     return chosen if len(chosen) == count else []
 
 
+def types_of_mixed(nodes: Iterable[NodeView]) -> tuple[str, ...]:
+    """The types of GPU of those of the nodes that have several."""
+    of_nodes = (dict.fromkeys(device.gpu_type for device in node.devices) for node in nodes)
+    return tuple(dict.fromkeys(gpu_type for types in of_nodes if len(types) > 1 for gpu_type in types))
+
+
 def _alike(node: NodeView) -> tuple[str, int] | None:
     if not node.devices:
         return None

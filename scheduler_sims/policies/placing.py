@@ -25,6 +25,7 @@ from scheduler_sims.policies.node_space import (
     device_suits,
     from_fewest_domains,
     per_node,
+    types_of_mixed,
 )
 
 _domain = attrgetter("domain")
@@ -56,6 +57,11 @@ def fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
 def _fits_somewhere(view: ClusterView, configuration: Configuration) -> bool:
     if configuration.min_tasks == 1:
         return any(_fits_empty(node, configuration) for node in view.nodes.values())
+    several = types_of_mixed(view.nodes.values())
+    return any(_gang_fits(view, each) for each in configuration.or_on_one_type(several))
+
+
+def _gang_fits(view: ClusterView, configuration: Configuration) -> bool:
     kinds: dict[tuple[str, ...], Counter[str]] = {}
     for node in view.nodes.values():
         if _fits_empty(node, configuration):
@@ -87,8 +93,9 @@ class FreeSpace:
 
     Best fit: a job on GPUs goes to the node with the fewest free devices on which it fits, which avoids fragmentation; a job
     on CPUs prefers nodes without devices. Ties: the order of the view's nodes. Devices are taken in order of their index.
-    A job of N tasks goes to the N best nodes by the same rule, all with the same types of devices; a job is never spread over
-    more nodes than it asks for (consolidation; placement `yarn` of Tiresias' simulator).
+    A job of N tasks goes to the N best nodes by the same rule, all with the same types of devices (of one type where the first
+    free ones differ from node to node); a job is never spread over more nodes than it asks for (consolidation; placement `yarn`
+    of Tiresias' simulator).
     Where NVLink joins a part of a node's devices, or those of several nodes, a job goes to the smallest domain that has room for
     it, else to as few domains as possible, and the devices that share a layer of a language model to one.
     """
@@ -106,6 +113,7 @@ class FreeSpace:
         self.freed: list[str] = []
         """The nodes of all releases, in order, for a caller who remembers what was in vain and clears it at times."""
         self._trial: dict[str, NodeSpace] | None = None
+        self._mixed = types_of_mixed(node.view for node in self._nodes.values() if node.alike is None)
         stated = any(node.view.nvlink_domain != node.view.name for node in self._nodes.values())
         self._domains = FreeByDomain(self._nodes.values()) if stated else None
         """None: each node is a domain, which has no say in where jobs go."""
@@ -142,7 +150,8 @@ class FreeSpace:
         if self._hopeless and configuration in self._hopeless:  # its hash takes as long as the search for a node
             return None
         if configuration.min_tasks > 1:
-            chosen = self._several(configuration)
+            of_types = ((each, self._several(each)) for each in configuration.or_on_one_type(self._mixed))
+            configuration, chosen = next((each for each in of_types if each[1]), (configuration, []))
         else:
             best = self._best(configuration, node, device)
             chosen = [] if best is None else [best]

@@ -9,7 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator_runtime.domain.errors import PolicyError
-from emulator_runtime.domain.job import Configuration
+from emulator_runtime.domain.gpu import Device
+from emulator_runtime.domain.job import Configuration, JobSpec, TimedWork
+from emulator_runtime.domain.units import GIB
+from scheduler_sims.inputs.cluster_file import ClusterSpec, NodeSpec
+from scheduler_sims.inputs.fit import misfit
 from scheduler_sims.interface.view import Phase
 from scheduler_sims.policies.allox import Allox
 from scheduler_sims.policies.drf import DrfFifo, DrfSjf
@@ -251,3 +255,41 @@ def test_never_half_a_gang_nor_more_than_there_is_nor_idle_in_vain(replay, sizes
     ]
     run = replay(POLICIES[policy](), nodes, jobs, Watch(nodes, jobs, policy))
     assert set(run.finish_s) == {job.job_id for job in jobs}
+
+
+# --- nodes with several types of GPU ------------------------------------------------------------------------------------
+
+
+def mixed(name, types, jobs=()):
+    """The view of one node with devices of these types."""
+    view = cluster_view([Node(name, gpus=len(types))], jobs).nodes[name]
+    devices = zip(view.devices, types, strict=True)
+    return replace(view, devices=tuple(replace(device, gpu_type=gpu_type) for device, gpu_type in devices))
+
+
+def test_a_gang_gets_one_type_where_the_first_free_devices_differ():
+    nodes = {name: mixed(name, types) for name, types in (("n1", "AB"), ("n2", "BA"), ("n3", "BC"))}
+    view = replace(cluster_view([], []), nodes=nodes)
+    found = FreeSpace.now(view).place(gang(2))
+    assert [(task.node, task.gpu_type) for task in found.tasks] == [
+        ("n2", "B"),
+        ("n3", "B"),
+    ]  # their first devices are equal
+    found = FreeSpace.now(view).place(gang(3))
+    assert [(task.node, task.gpu_type) for task in found.tasks] == [("n1", "B"), ("n2", "B"), ("n3", "B")]
+    assert found.configuration == "gpu"
+    assert FreeSpace.now(view).place(gang(3, gpu_types=("A",))) is None
+    assert FreeSpace.now(view).place(gang(2, gpu_types=("A", "C"))).gpu_type == "A"
+    assert [fits_somewhere(view, gang(count)) for count in (2, 3, 4)] == [True, True, False]
+    assert not fits_somewhere(view, gang(2, gpu_types=("C",)))
+
+
+def test_a_gang_that_only_fits_on_one_type_is_accepted():
+    specs = [
+        NodeSpec(name, 8000, 0, tuple(Device(name, i, gpu_type, 16 * GIB) for i, gpu_type in enumerate(types)))
+        for name, types in (("n1", ("Tesla-T4", "V100")), ("n2", ("V100", "Tesla-T4")))
+    ]
+    job = JobSpec("j", "u", 0.0, 1, (gang(2),), {"gpu": TimedWork(1.0)}, 0)
+    assert misfit(job, ClusterSpec(tuple(specs))) == ""
+    wide = JobSpec("j", "u", 0.0, 1, (gang(2, 2, gpu_types=("V100",)),), {"gpu": TimedWork(1.0)}, 0)
+    assert "needs 2 GPUs of type V100 on one node; the largest node has 1" in misfit(wide, ClusterSpec(tuple(specs)))
