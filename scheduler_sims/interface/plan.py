@@ -23,7 +23,8 @@ WHOLE_DEVICE_MILLI = WHOLE_MILLI
 class DeviceShare:
     """A share of one device.
 
-    `device` is a UUID; None means any free device of `gpu_type`, and the cluster reports which one it took.
+    `device` is a UUID; None means any free device of `gpu_type`, whichever others NVLink joins it to, and the cluster reports
+    which one it took.
     `milli`: thousandths of the device. `memory_bytes`: the job's peak memory on it; 0 if not stated. `priority`: where jobs
     share the device by priority, a job with a higher one goes first.
     """
