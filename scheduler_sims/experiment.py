@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator_runtime.domain.errors import InputError, PolicyError
 from emulator_runtime.domain.units import MAX_SECONDS, to_s
 from emulator_runtime.timing.host import monotonic_ns
 from scheduler_sims.clusters.base import Cluster
-from scheduler_sims.clusters.local import LocalCluster, LocalOptions
 from scheduler_sims.clusters.simulated import SimulatedCluster
 from scheduler_sims.inputs.cluster_file import ClusterSpec, load_cluster
 from scheduler_sims.inputs.fit import Remedy, check_fits
@@ -28,6 +27,9 @@ from scheduler_sims.record import RunRecord
 from scheduler_sims.services.service import Service
 from scheduler_sims.services.service_levels import service_levels
 from scheduler_sims.services.services_file import load_services, with_replicas
+
+if TYPE_CHECKING:
+    from scheduler_sims.clusters.local import LocalOptions
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class Experiment:
         notify: Callable[[str], None] | None = None,
     ) -> RunRecord:
         """The observed run: real processes on this machine."""
+        from scheduler_sims.clusters.local import LocalCluster  # a simulation needn't wait for it
+
         return self._run(policy, lambda: LocalCluster(self.spec, options, notify=notify), repeat, progress, explain)
 
     def _run(
