@@ -106,6 +106,10 @@ class Configuration:
         """Whether it may run on GPUs of this type."""
         return self.gpu_types is None or gpu_type in self.gpu_types
 
+    def on_type(self, gpu_type: str) -> Configuration:
+        """The same on one type of GPU only."""
+        return replace(self, gpu_types=(gpu_type,))
+
     def or_on_one_type(self, gpu_types: Iterable[str]) -> Iterator[Configuration]:
         """This configuration, and for each of these types that it allows the same on that type alone.
 
@@ -114,7 +118,7 @@ class Configuration:
         yield self
         for gpu_type in gpu_types:
             if self.allows(gpu_type):
-                yield replace(self, gpu_types=(gpu_type,))
+                yield self.on_type(gpu_type)
 
     def fits_on(self, gpu_type: str, usable_memory_bytes: int) -> bool:
         """Whether an empty GPU of this type and usable memory will do."""

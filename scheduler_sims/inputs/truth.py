@@ -88,22 +88,16 @@ class Truth:
         known = self._known[job_id]
         if case not in known:
             job, (configuration, gpu_type, cpu_milli, memory_bytes, spread, batch_size) = self._jobs[job_id], case
-            host, gpus = HostShare(cpu_milli, memory_bytes), spread.gpus * spread.nodes
-            work = job.work_on(configuration, gpus, batch_size)
+            work = job.work_on(configuration, spread.gpus * spread.nodes, batch_size)
+            host = HostShare(cpu_milli, memory_bytes)
             known[case] = step_times(work, job.steps, gpu_type, host, self._profiles, spread=spread)
         return known[case]
 
     def _least(self, configuration: Configuration, gpu_type: str | None) -> _Case:
         """A configuration with the least CPUs and memory that it runs with, on GPUs that NVLink joins as well as it can."""
         c = configuration
-        return (
-            c.name,
-            gpu_type,
-            c.cpu_milli,
-            c.memory_bytes,
-            self.cluster.nvlink.best_spread(c.gpus, c.min_tasks, gpu_type),
-            0,
-        )
+        spread = self.cluster.nvlink.best_spread(c.gpus, c.min_tasks, gpu_type)
+        return (c.name, gpu_type, c.cpu_milli, c.memory_bytes, spread, 0)
 
 
 class WorkloadTruth(Truth):

@@ -292,12 +292,9 @@ def from_fewest_domains(items: Sequence[T], domain: Callable[[T], str], count: i
         domains.setdefault(domain(item), []).append(item)
     chosen: list[T] = []
     while domains and (left := count - len(chosen)):
-        enough = [name for name, members in domains.items() if len(members) >= left]
-        name = (
-            min(enough, key=lambda name: len(domains[name]))
-            if enough
-            else max(domains, key=lambda name: len(domains[name]))
-        )
+        sizes = {name: len(members) for name, members in domains.items()}
+        enough = [name for name, size in sizes.items() if size >= left]
+        name = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
         members = domains.pop(name)
         most = min(left, len(members))
         chosen += members[: most - most % per_layer]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from emulator_runtime.domain.errors import PolicyError
@@ -40,8 +39,8 @@ def rates(view: ClusterView, job: JobView, types: tuple[str, ...], policy: str) 
 
 @lru_cache(maxsize=4096)
 def on_type(configuration: Configuration, gpu_type: str) -> Configuration:
-    """The same configuration on one type of GPU only."""
-    return replace(configuration, gpu_types=(gpu_type,))
+    """`Configuration.on_type`, made once, since each round asks for all jobs."""
+    return configuration.on_type(gpu_type)
 
 
 def seats(view: ClusterView, chosen: Mapping[str, str], policy: str) -> dict[str, Allocation]:

@@ -65,7 +65,7 @@ def has_room(view: ClusterView, configuration: Configuration, shape: Shape) -> b
 
 def with_shape(configuration: Configuration, shape: Shape) -> Configuration:
     """The configuration on exactly this shape, to be placed."""
-    return replace(configuration.with_gpus(shape.gpus, shape.nodes), gpu_types=(shape.gpu_type,))
+    return configuration.with_gpus(shape.gpus, shape.nodes).on_type(shape.gpu_type)
 
 
 def imagined(configuration: Configuration, shape: Shape, batch_size: int = 0) -> Allocation:
